@@ -1,0 +1,132 @@
+"""`config.toml`, which the user writes, and what we remember between runs.
+
+Owns both files and their defaults. Settings decide who may reach the engine, so a file that
+cannot be read stops the start; what we remember is a convenience, so a broken state file is only a
+problem.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import tomli_w
+
+from agentserve.config.atomic_file import write_atomically
+from agentserve.config.paths import AppPaths
+from agentserve.config.problem import ConfigProblem
+from agentserve.config.toml_source import convert_document, read_toml
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8000
+_STATE_FILE_NAME = "state.toml"
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[server]`: where the API listens."""
+
+    host: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_HOST
+    port: Port = DEFAULT_PORT
+    api_key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+
+    def __repr__(self) -> str:
+        key = None if self.api_key is None else "***"
+        return f"ServerSettings(host={self.host!r}, port={self.port!r}, api_key={key!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, object]]:
+        return [("host", self.host), ("port", self.port)]
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything in `config.toml`."""
+
+    server: ServerSettings = ServerSettings()
+    theme: str | None = None
+    """Name of a theme; None is the product's own."""
+    strict: bool = False
+    """Whether a problem in any preset or theme file stops the start."""
+
+
+class RememberedState(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes back at the next start. Unknown keys of a newer version are ignored."""
+
+    last_preset: str | None = None
+
+
+def load_settings(paths: AppPaths) -> tuple[Settings, tuple[ConfigProblem, ...]]:
+    """Read `config.toml`; a missing file means defaults.
+
+    Args:
+        paths: The folders of this instance.
+
+    Returns:
+        The settings and problems that do not matter for safety, such as a bad theme.
+
+    Raises:
+        ConfigError: The file is not valid TOML, or its `[server]` table is wrong.
+    """
+    path = paths.config_file
+    if not path.exists():
+        return Settings(), ()
+    document = read_toml(path)
+    if isinstance(document, ConfigProblem):
+        raise document.as_error()
+    settings, problems = convert_document(document, Settings)
+    for problem in problems:
+        if settings is None or problem.key.partition(".")[0] == "server":
+            raise problem.as_error()
+    if settings is None:
+        settings = Settings()
+    if settings.server.api_key is not None and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        problems = (
+            *problems,
+            ConfigProblem(
+                path=path,
+                line=document.line_of(("server", "api_key")),
+                key="server.api_key",
+                message="holds an API key and other users of this machine may read it",
+                remedy=f"run: chmod 600 {path}",
+            ),
+        )
+    return settings, problems
+
+
+def load_state(paths: AppPaths) -> tuple[RememberedState, tuple[ConfigProblem, ...]]:
+    """Read what was remembered; a file that cannot be read counts as empty.
+
+    Args:
+        paths: The folders of this instance.
+
+    Returns:
+        The state, and why it is empty if the file is broken.
+    """
+    path = _state_file(paths)
+    if not path.exists():
+        return RememberedState(), ()
+    document = read_toml(path)
+    if isinstance(document, ConfigProblem):
+        return RememberedState(), (document,)
+    state, problems = convert_document(document, RememberedState)
+    return state or RememberedState(), problems
+
+
+def save_state(paths: AppPaths, state: RememberedState) -> None:
+    """Remember something for the next start.
+
+    Args:
+        paths: The folders of this instance.
+        state: What to remember, as a whole.
+
+    Raises:
+        OSError: It could not be written; the old file is unchanged.
+    """
+    content = {key: value for key, value in msgspec.to_builtins(state).items() if value is not None}
+    write_atomically(_state_file(paths), tomli_w.dumps(content).encode())
+
+
+def _state_file(paths: AppPaths) -> Path:
+    return paths.state / _STATE_FILE_NAME

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from agentserve.config.paths import AppPaths, app_paths
+from agentserve.config.settings import (
+    RememberedState,
+    ServerSettings,
+    Settings,
+    load_settings,
+    load_state,
+    save_state,
+)
+from agentserve.domain.errors import ConfigError
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> AppPaths:
+    return app_paths({"AGENTSERVE_HOME": str(tmp_path)})
+
+
+def write_config(paths: AppPaths, text: str, mode: int = 0o600) -> None:
+    paths.config.mkdir(parents=True, exist_ok=True)
+    paths.config_file.write_text(text)
+    paths.config_file.chmod(mode)
+
+
+def test_without_a_file_the_app_listens_on_this_machine_only(paths: AppPaths) -> None:
+    settings, problems = load_settings(paths)
+    assert settings == Settings(server=ServerSettings(host="127.0.0.1", port=8000, api_key=None))
+    assert problems == ()
+
+
+def test_values_of_the_file_are_taken(paths: AppPaths) -> None:
+    write_config(paths, 'theme = "dusk"\nstrict = true\n[server]\nport = 9000\napi_key = "k"\n')
+    settings, problems = load_settings(paths)
+    assert (settings.theme, settings.strict) == ("dusk", True)
+    assert (settings.server.port, settings.server.api_key) == (9000, "k")
+    assert problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server\n", "not valid TOML"),
+        ("[server]\nport = 0\n", r"config\.toml:2"),
+        ('[server]\napi_kee = "x"\n', "api_kee"),
+        ("server = 3\n", "a table"),
+    ],
+)
+def test_a_server_table_that_cannot_be_read_stops_the_start(
+    paths: AppPaths, text: str, words: str
+) -> None:
+    write_config(paths, text)
+    with pytest.raises(ConfigError, match=words):
+        load_settings(paths)
+
+
+def test_a_wrong_theme_costs_the_theme_only(paths: AppPaths) -> None:
+    write_config(paths, "theme = 3\n[server]\nport = 9000\n")
+    settings, problems = load_settings(paths)
+    assert (settings.theme, settings.server.port) == (None, 9000)
+    assert [problem.line for problem in problems] == [1]
+
+
+def test_a_key_that_others_can_read_is_a_problem(paths: AppPaths) -> None:
+    write_config(paths, '[server]\napi_key = "k"\n', mode=0o644)
+    _, problems = load_settings(paths)
+    assert len(problems) == 1
+    assert "chmod 600" in problems[0].sentence
+
+
+def test_the_key_is_in_no_representation() -> None:
+    server = ServerSettings(api_key="very-secret")
+    assert "very-secret" not in repr(server)
+    assert "very-secret" not in repr(Settings(server=server))
+    assert "very-secret" not in str(server.__rich_repr__())
+
+
+def test_what_was_remembered_comes_back_and_is_private(paths: AppPaths) -> None:
+    save_state(paths, RememberedState(last_preset="cpu-tiny"))
+    assert load_state(paths) == (RememberedState(last_preset="cpu-tiny"), ())
+    (file,) = paths.state.iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_broken_state_file_counts_as_empty_and_is_replaced(paths: AppPaths) -> None:
+    save_state(paths, RememberedState(last_preset="a"))
+    (file,) = paths.state.iterdir()
+    file.write_bytes(b"\xff\x00 = [")
+    state, problems = load_state(paths)
+    assert state == RememberedState()
+    assert len(problems) == 1
+    save_state(paths, RememberedState(last_preset="b"))
+    assert load_state(paths)[0].last_preset == "b"
+
+
+def test_a_failed_write_leaves_the_old_state_and_no_litter(
+    paths: AppPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_state(paths, RememberedState(last_preset="a"))
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_state(paths, RememberedState(last_preset="b"))
+    assert load_state(paths)[0].last_preset == "a"
+    assert len(list(paths.state.iterdir())) == 1
