@@ -1,0 +1,247 @@
+"""Finding and ending the processes of an engine.
+
+vLLM's processes share our process group, leave their parent when it dies and overwrite their
+titles, and with them what `/proc/<pid>/environ` shows. Two things identify them all the same:
+
+- EngineCore is spawned through a shim that first calls `setsid` and notes the new session in a file
+  of ours. Workers and whatever they start inherit the session. A session id is not reused while the
+  session has a member, so a member of a noted session is ours.
+- Every process started for an engine inherits a marker in its environment. It finds children of our
+  own that did not come through the shim, such as vLLM's model inspection.
+
+Nothing else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentserve.domain.errors import AgentServeError
+
+MARKER_VARIABLE = "AGENTSERVE_ENGINE"
+SESSION_DIR_VARIABLE = "AGENTSERVE_SESSION_DIR"
+_SESSIONS = "sessions"
+_POLL_INTERVAL_S = 0.05
+_KILL_S = 3.0
+_SHARED_MEMORY = re.compile(r"(/dev/shm/[^/\s]+)$", re.MULTILINE)
+_SESSION_FIELD = 3
+_START_FIELD = 19
+
+
+class EngineMark(msgspec.Struct, frozen=True):
+    """What identifies the processes of one engine."""
+
+    app_id: str
+    generation: int
+    runtime_dir: Path
+
+    @property
+    def marker(self) -> str:
+        """Value of the environment marker."""
+        return f"{self.app_id}:{self.generation}"
+
+    @property
+    def session_dir(self) -> Path:
+        """Holds a file per session, named by its id, with the leader's start time as its text."""
+        return self.runtime_dir / _SESSIONS / str(self.generation)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that every process of the engine is started with."""
+        return {MARKER_VARIABLE: self.marker, SESSION_DIR_VARIABLE: str(self.session_dir)}
+
+    def prepare(self) -> None:
+        """Make the folder for session notes."""
+        self.session_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def forget(self) -> None:
+        """Drop the notes of sessions whose leader has ended, since ids are reused.
+
+        Only for when no process is left. A session that began a moment ago keeps its note: its
+        leader may be hiding its environment soon.
+        """
+        for session, started in _notes(self):
+            leader = _living(session)
+            if leader is None or leader[_START_FIELD] != started:
+                (self.session_dir / str(session)).unlink(missing_ok=True)
+
+
+class EngineProcess(msgspec.Struct, frozen=True):
+    """A living process of an engine."""
+
+    pid: int
+    role: str
+    """`engine core`, `worker N` or `helper`."""
+
+
+def engine_pids(mark: EngineMark) -> list[int]:
+    """List the living processes of an engine, in ascending order; zombies do not live."""
+    sessions = _noted_sessions(mark)
+    needle = f"\0{MARKER_VARIABLE}={mark.marker}\0".encode()
+    own = os.getpid()
+    pids = []
+    for name in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
+        if not name.isdecimal() or int(name) == own:
+            continue
+        stat = _living(int(name))
+        if stat is None:
+            continue
+        if int(stat[_SESSION_FIELD]) in sessions or needle in _environment(int(name)):
+            pids.append(int(name))
+    return sorted(pids)
+
+
+def engine_processes(mark: EngineMark) -> list[EngineProcess]:
+    """Like `engine_pids`, with the part that each process plays."""
+    return [EngineProcess(pid, _role(pid)) for pid in engine_pids(mark)]
+
+
+def first_dead(processes: Sequence[EngineProcess]) -> EngineProcess | None:
+    """Return the first of `processes` that has ended, or None while all live."""
+    for process in processes:
+        if _living(process.pid) is None:
+            return process
+    return None
+
+
+def shared_memory_of(pids: Sequence[int]) -> set[Path]:
+    """List the POSIX shared memory that processes have mapped.
+
+    A killed process leaves its segments in `/dev/shm`, where they hold memory until somebody
+    removes them.
+    """
+    segments: set[Path] = set()
+    for pid in pids:
+        try:
+            maps = Path(f"/proc/{pid}/maps").read_text()
+        except OSError:
+            continue
+        segments.update(Path(match) for match in _SHARED_MEMORY.findall(maps))
+    return segments
+
+
+def unlink_shared_memory(segments: Iterable[Path]) -> None:
+    """Remove segments that still exist; only for those whose processes are gone.
+
+    Those of other users stay.
+    """
+    for segment in segments:
+        with contextlib.suppress(OSError):
+            segment.unlink()
+
+
+def send_signal(pids: Sequence[int], signum: signal.Signals) -> None:
+    """Signal processes; those that are gone, or not ours to signal, are no error."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signum)
+
+
+def end_processes(
+    mark: EngineMark,
+    *,
+    grace_s: float,
+    segments: Iterable[Path] = (),
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> bool:
+    """End every process of an engine: TERM, a bounded wait, then KILL until none is left.
+
+    Their shared memory goes with them.
+
+    Args:
+        mark: Which engine.
+        grace_s: How long they may take after TERM, in seconds.
+        segments: Shared memory of processes that may have ended already.
+        clock: Monotonic seconds.
+        pause: Waits some seconds.
+
+    Returns:
+        True when KILL was needed.
+
+    Raises:
+        AgentServeError: A process lives on after three seconds of KILL.
+    """
+    pids = engine_pids(mark)
+    mapped = shared_memory_of(pids).union(segments)
+    send_signal(pids, signal.SIGTERM)
+    deadline_s = clock() + grace_s
+    while pids and clock() < deadline_s:
+        pause(_POLL_INTERVAL_S)
+        pids = engine_pids(mark)
+    killed = bool(pids)
+    deadline_s = clock() + _KILL_S
+    while pids:
+        if clock() >= deadline_s:
+            raise AgentServeError(
+                f"The engine's processes cannot be ended: {', '.join(map(str, pids))}.",
+                "They wait inside a driver: look at them with ps; a restart of the machine may be"
+                " needed.",
+            )
+        mapped |= shared_memory_of(pids)
+        send_signal(pids, signal.SIGKILL)
+        pause(_POLL_INTERVAL_S)
+        pids = engine_pids(mark)
+    unlink_shared_memory(mapped)
+    mark.forget()
+    return killed
+
+
+def _notes(mark: EngineMark) -> list[tuple[int, str]]:
+    """Session ids and the start times of their leaders; a note may vanish while we look."""
+    notes = []
+    for note in mark.session_dir.glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            notes.append((int(note.name), note.read_text()))
+    return notes
+
+
+def _noted_sessions(mark: EngineMark) -> set[int]:
+    sessions = set()
+    for session, started in _notes(mark):
+        leader = _living(session)
+        # A leader with another start time is a stranger that got the number of an ended session.
+        if leader is None or leader[_START_FIELD] == started:
+            sessions.add(session)
+    return sessions
+
+
+def _living(pid: int) -> list[str] | None:
+    """Fields of `/proc/<pid>/stat` from the state on (proc_pid_stat(5), field 3).
+
+    None for a process that has ended, reaped or not.
+    """
+    try:
+        data = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The command's name comes before and can hold anything.
+    fields = data.rpartition(b")")[2].decode().split()
+    return None if not fields or fields[0] in "ZX" else fields
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:  # gone meanwhile, or another user's
+        return b""
+
+
+def _role(pid: int) -> str:
+    # The title is vLLM's (`VLLM::EngineCore`, `VLLM::Worker_TP0`); names in `comm` are cut at 15.
+    try:
+        title = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return "helper"
+    if "EngineCore" in title:
+        return "engine core"
+    worker = re.search(r"Worker(?:_[A-Z]+\d+)*_TP(\d+)", title)
+    return f"worker {worker[1]}" if worker else "helper"

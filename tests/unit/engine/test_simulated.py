@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentserve.domain.errors import StartAbortedError
+from agentserve.domain.lifecycle import PHASE_ORDER, EngineFacts, StartPhase
+from agentserve.domain.preset import EngineOptions, Preset
+from agentserve.domain.request import RequestOutcome
+from agentserve.domain.sample import StepSample
+from agentserve.engine.backend import StartOrder
+from agentserve.engine.engine_processes import EngineMark, end_processes, engine_pids
+from agentserve.engine.phases import phase_of_line
+from agentserve.engine.simulated import SimulatedBackend, SimulationScript
+from agentserve.engine.simulated_traffic import SimulatedTraffic
+from agentserve.engine.smoke import call_asgi
+from tests.harness.supervised import DEADLINE_S, Observer
+
+PRESET = Preset(
+    name="p",
+    engine=EngineOptions(
+        model="m", served_model_name="served", speculative_config={"num_speculative_tokens": 2}
+    ),
+)
+ALL_AT_ONCE = SimulationScript(phase_s=0.0)
+
+
+def order(tmp_path: Path, observer: Observer | None = None) -> StartOrder:
+    mark = EngineMark("simulated-test", 1, tmp_path)
+    return StartOrder(preset=PRESET, mark=mark, observer=observer or Observer())
+
+
+def facts(speculative_tokens: int) -> EngineFacts:
+    return EngineFacts(
+        vllm_version="0",
+        device="none",
+        model="m",
+        served_model_name="m",
+        tensor_parallel_size=2,
+        max_model_len=100_000,
+        speculative_tokens=speculative_tokens,
+        block_tokens=1568,
+        blocks_total=272,
+        capacity_tokens=107_000,
+    )
+
+
+def test_every_phase_but_the_warm_up_is_told_by_a_call_or_by_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    told: list[StartPhase] = []
+    SimulatedBackend(ALL_AT_ONCE).launch(order(tmp_path)).load(told.append)
+    lines = capfd.readouterr().out.splitlines()
+    told += [phase for line in lines if (phase := phase_of_line(line)) is not None]
+    assert told == list(PHASE_ORDER[:-1])
+
+
+def test_a_load_that_hangs_ends_with_the_abort(tmp_path: Path) -> None:
+    script = SimulationScript(phase_s=0.0, hang_in=StartPhase.SPAWN)
+    launch = SimulatedBackend(script).launch(order(tmp_path))
+    hanging, errors = threading.Event(), list[Exception]()
+
+    def load() -> None:
+        try:
+            launch.load(lambda phase: hanging.set() if phase is StartPhase.SPAWN else None)
+        except StartAbortedError as error:
+            errors.append(error)
+
+    loading = threading.Thread(target=load, daemon=True)
+    loading.start()
+    assert hanging.wait(DEADLINE_S)
+    assert loading.is_alive()
+    launch.abort()
+    launch.abort()
+    loading.join(DEADLINE_S)
+    assert len(errors) == 1
+
+
+def test_a_flood_of_lines_is_written_while_loading(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = SimulationScript(phase_s=0.0, flood_lines=500)
+    SimulatedBackend(script).launch(order(tmp_path)).load(lambda _: None)
+    assert capfd.readouterr().out.count("simulated line") == 500
+
+
+def test_facts_come_from_the_preset(tmp_path: Path) -> None:
+    engine = SimulatedBackend(ALL_AT_ONCE).launch(order(tmp_path)).load(lambda _: None)
+    assert engine.facts.served_model_name == "served"
+    assert engine.facts.speculative_tokens == 2
+    assert engine.facts.device == "simulated"
+    assert engine.death() is None
+
+
+async def test_it_answers_completions_and_models(tmp_path: Path) -> None:
+    engine = SimulatedBackend(ALL_AT_ONCE).launch(order(tmp_path)).load(lambda _: None)
+    status, body = await call_asgi(engine.app, "/v1/completions", b"{}")
+    assert (status, msgspec.json.decode(body)["usage"]["completion_tokens"]) == (200, 4)
+    status, body = await call_asgi(engine.app, "/v1/models", b"")
+    assert (status, msgspec.json.decode(body)["data"][0]["id"]) == (200, "served")
+
+
+async def test_traffic_plays_from_open_to_close(tmp_path: Path) -> None:
+    stepped = asyncio.Event()
+
+    class Signalling(Observer):
+        def step(self, sample: StepSample) -> None:
+            stepped.set()
+
+    script = SimulationScript(phase_s=0.0, traffic=True)
+    engine = SimulatedBackend(script).launch(order(tmp_path, Signalling())).load(lambda _: None)
+    await engine.open()
+    await asyncio.wait_for(stepped.wait(), DEADLINE_S)
+    await engine.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    assert not others
+
+
+def test_an_engine_that_ignores_stops_blocks_until_its_process_is_killed(tmp_path: Path) -> None:
+    backend = SimulatedBackend(SimulationScript(phase_s=0.0, ignore_stop=True))
+    the_order = order(tmp_path)
+    engine = backend.launch(the_order).load(lambda _: None)
+    assert backend.engine is not None
+    child = backend.engine.process
+    assert isinstance(child, subprocess.Popen)
+    try:
+        assert engine_pids(the_order.mark) == [child.pid]
+        stopping = threading.Thread(target=engine.shut_down, daemon=True)
+        stopping.start()
+        assert end_processes(the_order.mark, grace_s=0.2)
+        stopping.join(DEADLINE_S)
+        assert not stopping.is_alive()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_the_same_seed_plays_the_same() -> None:
+    def play() -> Observer:
+        observer = Observer()
+        traffic = SimulatedTraffic(observer, facts(2), 1, random.Random(7))
+        for _ in range(500):
+            traffic.step()
+        return observer
+
+    first, second = play(), play()
+    assert first.steps == second.steps
+    assert [r.prompt_tokens for r in first.records] == [r.prompt_tokens for r in second.records]
+    assert first.records
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), speculative_tokens=st.integers(0, 4))
+def test_what_it_plays_adds_up(seed: int, speculative_tokens: int) -> None:
+    observer = Observer()
+    the_facts = facts(speculative_tokens)
+    traffic = SimulatedTraffic(observer, the_facts, 3, random.Random(seed))
+    for _ in range(800):
+        traffic.step()
+        in_flight = traffic.in_flight()
+        assert len({request.request_id for request in in_flight}) == len(in_flight) <= 3
+        for request in in_flight:
+            assert request.cached_tokens is not None
+            assert request.computed_tokens is not None
+            assert request.cached_tokens + request.computed_tokens <= request.prompt_tokens
+        scheduler = traffic.scheduler_facts()
+        blocks = (scheduler.blocks_in_use, scheduler.blocks_warm, scheduler.blocks_free)
+        assert min(blocks) >= 0
+        assert sum(blocks) == the_facts.blocks_total
+    check_steps(observer, speculative_tokens)
+    check_records(observer, traffic)
+
+
+def check_steps(observer: Observer, speculative_tokens: int) -> None:
+    for step in observer.steps:
+        assert step.kv_usage_fraction is not None
+        assert 0.0 <= step.kv_usage_fraction <= 1.0
+        assert all(latency_s >= 0 for latency_s in step.itl_s)
+        assert len(step.itl_s) <= step.generated_tokens
+        if (drafted := step.spec_decode) is None:
+            assert speculative_tokens == 0
+            continue
+        assert len(drafted.accepted_per_position) == speculative_tokens
+        assert sum(drafted.accepted_per_position) == drafted.accepted_tokens
+        assert drafted.draft_tokens == drafted.drafts * speculative_tokens
+        accepted = [drafted.drafts, *drafted.accepted_per_position]
+        assert accepted == sorted(accepted, reverse=True)
+
+
+def check_records(observer: Observer, traffic: SimulatedTraffic) -> None:
+    for record in observer.records:
+        assert record.generation == 3
+        assert record.cached_tokens is not None
+        assert record.computed_tokens == record.prompt_tokens - record.cached_tokens
+        assert record.outcome in {RequestOutcome.STOP, RequestOutcome.ABORTED}
+    computed = sum(step.computed_prompt_tokens or 0 for step in observer.steps)
+    done = sum(record.computed_tokens or 0 for record in observer.records)
+    running = sum(request.computed_tokens or 0 for request in traffic.in_flight())
+    assert computed == done + running
+    generated = sum(step.generated_tokens for step in observer.steps)
+    done = sum(record.generated_tokens for record in observer.records)
+    assert generated == done + sum(request.generated_tokens for request in traffic.in_flight())
