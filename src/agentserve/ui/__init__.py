@@ -1,0 +1,1 @@
+"""The terminal user interface: draws domain values and sends requests, nothing else."""

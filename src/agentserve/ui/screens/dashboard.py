@@ -1,0 +1,123 @@
+"""The live view: one frame, drawn in panels."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.geometry import Size
+from textual.screen import Screen
+from textual.widgets import Static
+
+from agentserve.ui.frame import EMPTY_FRAME, Frame
+from agentserve.ui.panels import (
+    gpus,
+    header,
+    kv,
+    latency,
+    log,
+    prefix_cache,
+    requests,
+    stage,
+    throughput,
+)
+from agentserve.ui.widgets.action_bar import ActionBar
+from agentserve.ui.widgets.panel import Panel
+
+_BY_WIDTH = [(0, "-too-narrow"), (72, "-narrow"), (100, "-medium"), (160, "-wide")]
+_BY_HEIGHT = [(0, "-too-short"), (20, "-short"), (34, "-medium-height"), (50, "-tall")]
+
+
+class DashboardScreen(Screen[None]):
+    """Shows the engine, its way to READY or its failure, the GPUs, requests and the log.
+
+    Args:
+        size: Of the terminal, so that already the first layout is the right one.
+    """
+
+    HORIZONTAL_BREAKPOINTS = _BY_WIDTH
+    VERTICAL_BREAKPOINTS = _BY_HEIGHT
+
+    def __init__(self, size: Size) -> None:
+        super().__init__()
+        for breakpoints, cells in ((_BY_WIDTH, size.width), (_BY_HEIGHT, size.height)):
+            self.add_class([name for least, name in breakpoints if cells >= least][-1])
+        self._panels = (
+            Panel(header.draw, lambda f: (f.engine,), id="header"),
+            Panel(
+                stage.draw,
+                lambda f: (f.engine, f.engine_missing, f.presets, f.preset_problems),
+                lambda f: stage.title(f.engine, f.engine_missing),
+                id="stage",
+            ),
+            Panel(
+                kv.draw,
+                lambda f: (f.snapshot.kv, f.snapshot.history),
+                "KV pool",
+                id="kv",
+                classes="metric",
+            ),
+            Panel(
+                prefix_cache.draw,
+                lambda f: (f.snapshot.prefix_cache, f.snapshot.throughput, f.snapshot.history),
+                "Prefix cache",
+                id="prefix-cache",
+                classes="metric",
+            ),
+            Panel(
+                latency.draw,
+                lambda f: (f.snapshot.latency, f.snapshot.history),
+                lambda f: latency.title(
+                    f.snapshot.latency, per_event=f.snapshot.spec_decode is not None
+                ),
+                id="latency",
+                classes="metric",
+            ),
+            Panel(
+                throughput.draw,
+                lambda f: (f.snapshot.throughput, f.snapshot.spec_decode, f.snapshot.history),
+                lambda f: throughput.title(f.snapshot.throughput),
+                id="throughput",
+                classes="metric",
+            ),
+            Panel(
+                gpus.draw,
+                lambda f: (f.snapshot.gpus, f.snapshot.gpus_unavailable, f.snapshot.processes),
+                lambda f: gpus.title(f.snapshot.gpus, f.snapshot.processes),
+                id="gpus",
+            ),
+            Panel(
+                requests.draw,
+                lambda f: (f.snapshot.in_flight, f.snapshot.recent_requests),
+                "Requests",
+                id="requests",
+            ),
+            Panel(log.draw, lambda f: (f.log,), lambda f: log.title(f.log_missed), id="log"),
+            ActionBar(),
+        )
+        self._frame = EMPTY_FRAME
+
+    def compose(self) -> ComposeResult:
+        """Lay the panels out; the style sheet decides how for each size."""
+        by_id = {panel.id: panel for panel in self._panels}
+        yield Static("Make the window larger: at least 72 x 20.", id="too-small", markup=False)
+        yield by_id["header"]
+        yield by_id["stage"]
+        with Container(id="metrics"):
+            for name in ("kv", "prefix-cache", "latency", "throughput"):
+                yield by_id[name]
+        yield by_id["gpus"]
+        with Container(id="lower"):
+            yield by_id["requests"]
+            yield by_id["log"]
+        yield by_id["action-bar"]
+
+    def show(self, frame: Frame) -> None:
+        """Draw `frame`, as far as it differs from what is shown."""
+        if frame.serving != self.has_class("-serving"):
+            self.set_class(frame.serving, "-serving")
+        has_requests = bool(frame.snapshot.recent_requests or frame.snapshot.in_flight)
+        if has_requests != self.has_class("-has-requests"):
+            self.set_class(has_requests, "-has-requests")
+        self._frame = frame
+        for panel in self._panels:
+            panel.show(frame)

@@ -1,0 +1,1 @@
+"""Widgets that write to the screen only what changed."""

@@ -1,0 +1,1 @@
+"""Tests of the user interface against a scripted product."""
