@@ -1,0 +1,1 @@
+"""The composition root: arguments, wiring, signals, exit codes."""

@@ -1,0 +1,90 @@
+"""`presets`: list, show and check preset files."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentserve.cli import exit_codes
+from agentserve.config.presets import PresetLibrary, check_preset_file
+from agentserve.config.problem import ConfigProblem
+from agentserve.domain.preset import Preset, vllm_arguments
+
+
+def presets(arguments: argparse.Namespace) -> int:
+    """Run one of the actions list, show and validate.
+
+    Returns:
+        0; for validate 2 when there is a problem.
+    """
+    match arguments.action:
+        case "show":
+            return _show(PresetLibrary.load().get(arguments.name), as_json=arguments.json)
+        case "validate":
+            return _validate([Path(name) for name in arguments.files], as_json=arguments.json)
+        case _:
+            return _list(PresetLibrary.load(), as_json=arguments.json)
+
+
+def _list(library: PresetLibrary, *, as_json: bool) -> int:
+    if as_json:
+        _print_json([_described(preset) for preset in library.presets])
+    else:
+        width = max((len(preset.name) for preset in library.presets), default=0)
+        for preset in library.presets:
+            slot = str(preset.slot or "-")
+            print(f"{slot}  {preset.name:<{width}}  {preset.device:<4}  {preset.title}")
+    _print_problems(library.problems)
+    return exit_codes.OK
+
+
+def _show(preset: Preset, *, as_json: bool) -> int:
+    if as_json:
+        _print_json(_described(preset))
+        return exit_codes.OK
+    model_path = f"<{preset.engine.model}>" if preset.demo_model else None
+    print(f"name      {preset.name} ({preset.source}: {preset.path})")
+    print(f"title     {preset.title}")
+    if preset.description:
+        print(f"about     {preset.description}")
+    if preset.evidence is not None:
+        print(f"evidence  [{preset.evidence.level}] {preset.evidence.sentence}")
+    for name, value in sorted(preset.env.items()):
+        print(f"env       {name}={value}")
+    print("arguments " + shlex.join(vllm_arguments(preset, model_path)))
+    return exit_codes.OK
+
+
+def _validate(files: list[Path], *, as_json: bool) -> int:
+    problems: list[ConfigProblem] = []
+    if files:
+        for file in files:
+            problems += check_preset_file(file)[1]
+    else:
+        problems += PresetLibrary.load().problems
+    if as_json:
+        _print_json([msgspec.to_builtins(problem, enc_hook=str) for problem in problems])
+    else:
+        _print_problems(problems)
+        if not problems:
+            print("All presets are valid.")
+    return exit_codes.USAGE if problems else exit_codes.OK
+
+
+def _described(preset: Preset) -> dict[str, Any]:
+    described: dict[str, Any] = msgspec.to_builtins(preset)
+    return described
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _print_problems(problems: list[ConfigProblem] | tuple[ConfigProblem, ...]) -> None:
+    for problem in problems:
+        print(problem.sentence, file=sys.stderr)

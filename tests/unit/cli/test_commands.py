@@ -1,0 +1,108 @@
+"""Commands that need no engine."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from agentserve import __version__
+from agentserve.cli.main import run
+
+
+def write_preset(home: Path, name: str, text: str) -> Path:
+    folder = home / "config" / "presets"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out.strip() == f"agentserve-tui {__version__}"
+
+
+def test_presets_are_listed_with_their_slots(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["presets", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:2] == ["1", "cpu-tiny"]
+    assert run(["presets", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [preset["name"] for preset in listed[:2]] == ["cpu-tiny", "cpu-tiny-mtp"]
+
+
+def test_a_preset_is_shown_as_vllm_gets_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["presets", "show", "qwen38-100k"]) == 0
+    shown = capsys.readouterr().out
+    assert "--tensor-parallel-size 2" in shown
+    assert "--max-num-batched-tokens 2048" in shown
+    assert "[owner report]" in shown
+
+
+def test_an_unknown_preset_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["presets", "show", "cpu-tini"]) == 1
+    assert "Did you mean 'cpu-tiny'?" in capsys.readouterr().err
+
+
+def test_validate_exits_two_and_names_file_line_and_remedy(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["presets", "validate"]) == 0
+    path = write_preset(home, "mine", '[engine]\nmodel = "x"\nmax_num_seq = 4\n')
+    assert run(["presets", "validate"]) == 2
+    problem = capsys.readouterr().err
+    assert f"{path}:3" in problem
+    assert "max_num_seqs" in problem
+    assert run(["presets", "validate", str(path), "--json"]) == 2
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["line"] == 3
+
+
+def test_one_broken_preset_does_not_hide_the_others(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_preset(home, "broken", "[engine\n")
+    assert run(["presets", "list"]) == 0
+    captured = capsys.readouterr()
+    assert "cpu-tiny" in captured.out
+    assert "broken.toml:1" in captured.err
+
+
+def test_status_says_when_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        assert run(["status", "--url", f"http://127.0.0.1:{port}"]) == 1
+    assert "Nobody answers" in capsys.readouterr().err
+
+
+def test_an_address_that_others_can_reach_needs_a_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["serve", "--simulate", "--host", "0.0.0.0", "--preset", "cpu-tiny"]) == 1
+    assert "AGENTSERVE_API_KEY" in capsys.readouterr().err
+
+
+def test_the_screen_needs_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 1
+    assert "agentserve-tui serve" in capsys.readouterr().err
+
+
+def test_doctor_reports_each_thing_it_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["doctor", "--json"])
+    checks = json.loads(capsys.readouterr().out)
+    assert {"python", "vllm", "gpu", "address", "config", "files", "orphans"} <= {
+        check["name"] for check in checks
+    }
+    assert all(check["finding"] for check in checks)
+
+
+def test_doctor_fails_on_a_broken_file(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_preset(home, "broken", "[engine\n")
+    assert run(["doctor"]) == 1
+    assert "broken.toml:1" in capsys.readouterr().out
