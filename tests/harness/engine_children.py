@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from agentserve.engine.engine_processes import MARKER_VARIABLE, SESSION_DIR_VARIABLE, EngineMark
+from agentserve.engine.engine_processes import GROUP_DIR_VARIABLE, MARKER_VARIABLE, EngineMark
 
 PATIENT = """
 import signal
@@ -48,7 +48,7 @@ class Children:
         mark: EngineMark | None = None,
         title: str = "",
         environment: Mapping[str, str] | None = None,
-        new_session: bool = False,
+        new_group: bool = False,
     ) -> subprocess.Popen[str]:
         """Start a process and wait until its code has run.
 
@@ -57,19 +57,19 @@ class Children:
             mark: The engine that it belongs to, in its environment.
             title: Shown on its command line, where vLLM's processes show theirs.
             environment: More variables.
-            new_session: Make it the leader of a session.
+            new_group: Make it the leader of a process group.
         """
         base = {
             name: value
             for name, value in os.environ.items()
-            if name not in {MARKER_VARIABLE, SESSION_DIR_VARIABLE}
+            if name not in {MARKER_VARIABLE, GROUP_DIR_VARIABLE}
         }
         process = subprocess.Popen(
             [sys.executable, "-ISc", code + _ANNOUNCE_AND_WAIT, title],
             env={**base, **(mark.variables if mark else {}), **(environment or {})},
             stdout=subprocess.PIPE,
             text=True,
-            start_new_session=new_session,
+            process_group=0 if new_group else None,
         )
         self.processes.append(process)
         assert process.stdout is not None
@@ -95,14 +95,14 @@ def children() -> Iterator[Children]:
 
 
 def start_time(pid: int) -> str:
-    """Field 22 of proc_pid_stat(5), as session notes hold it."""
+    """Field 22 of proc_pid_stat(5), as group notes hold it."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
-def note_session(mark: EngineMark, session: int, started: str) -> None:
-    """Note a session as the spawn shim does."""
+def note_group(mark: EngineMark, group: int, started: str) -> None:
+    """Note a group as the spawn shim does."""
     mark.prepare()
-    (mark.session_dir / str(session)).write_text(started)
+    (mark.group_dir / str(group)).write_text(started)
 
 
 def is_alive(pid: int) -> bool:

@@ -32,6 +32,18 @@ FACTS = EngineFacts(
 )
 
 
+REQUEST = InFlightRequest(
+    request_id="one",
+    route="/v1/completions",
+    phase="decode",
+    prompt_tokens=8,
+    cached_tokens=0,
+    computed_tokens=8,
+    generated_tokens=1,
+    elapsed_s=1.0,
+)
+
+
 async def answer_completion(scope: Scope, receive: Receive, send: Send) -> None:
     """Answer every request with a completion of four tokens."""
     while (await receive()).get("more_body", False):
@@ -134,6 +146,7 @@ class HookedEngine:
         self._launch = launch
         self._backend = launch.backend
         self.cause_of_death: str | None = None
+        self.requests: tuple[InFlightRequest, ...] = ()
 
     @property
     def facts(self) -> EngineFacts:
@@ -151,7 +164,7 @@ class HookedEngine:
         return self.cause_of_death
 
     def in_flight(self) -> tuple[InFlightRequest, ...]:
-        return ()
+        return self.requests
 
     async def open(self) -> None:
         self._launch.events.append("opening")

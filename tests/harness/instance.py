@@ -121,7 +121,7 @@ class PtyInstance(Instance):
         while True:
             try:
                 data = self.pty.read(65536)
-            except (EOFError, OSError):
+            except (EOFError, OSError, ValueError):  # ended, or closed under us
                 return
             self.output += data
             self._stream.feed(data)

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import httpx
 
-from agentserve.domain.lifecycle import EngineState, StartPhase, StateChanged
+from agentserve.domain.lifecycle import EngineFacts, EngineState, StartPhase, StateChanged
 from agentserve.domain.preset import EngineOptions, Preset
 from agentserve.domain.request import RequestRecord
 from agentserve.domain.sample import StepSample
 from agentserve.engine.backend import EngineBackend
+from agentserve.engine.collaborators import LogSource
 from agentserve.engine.front import Front
 from agentserve.engine.listening import base_url, bind_listener
 from agentserve.engine.log_ring import LogRing
 from agentserve.engine.output import OutputCapture
 from agentserve.engine.serve_loop import ServeLoop
-from agentserve.engine.supervisor import EngineSupervisor, LogSource
+from agentserve.engine.supervisor import EngineSupervisor
 
 PRESET = Preset(name="tiny", engine=EngineOptions(model="model"))
 OTHER_PRESET = Preset(name="other", engine=EngineOptions(model="model"))
@@ -44,12 +45,12 @@ class History:
         self.starts: dict[str, list[float]] = {}
         self.recorded = threading.Event()
 
-    def expected_start_s(self, preset: str) -> float | None:
-        durations = self.starts.get(preset)
+    def expected_start_s(self, preset: Preset) -> float | None:
+        durations = self.starts.get(preset.name)
         return durations[-1] if durations else None
 
-    def record_start(self, preset: str, duration_s: float) -> None:
-        self.starts.setdefault(preset, []).append(duration_s)
+    def record_start(self, preset: Preset, duration_s: float, facts: EngineFacts) -> None:
+        self.starts.setdefault(preset.name, []).append(duration_s)
         self.recorded.set()
 
 

@@ -95,6 +95,15 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     cache_groups: tuple[CacheGroup, ...] = ()
 
 
+class DrainStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A switch that waits for requests in flight."""
+
+    target_preset: str | None
+    """What is started afterwards; None when the engine is only stopped."""
+    deadline_s: float
+    """When waiting ends, in seconds of the monotonic clock."""
+
+
 class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The supervisor's published view of the engine; replaced as a whole at each change.
 
@@ -114,6 +123,9 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     ready_at_s: float | None = None
     facts: EngineFacts | None = None
     failure: Failure | None = None
+    drain: DrainStatus | None = None
+    previous_preset: str | None = None
+    """The last preset that was READY in this run, other than the present one."""
     simulated: bool = False
 
 

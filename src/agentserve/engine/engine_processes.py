@@ -3,9 +3,11 @@
 vLLM's processes share our process group, leave their parent when it dies and overwrite their
 titles, and with them what `/proc/<pid>/environ` shows. Two things identify them all the same:
 
-- EngineCore is spawned through a shim that first calls `setsid` and notes the new session in a file
-  of ours. Workers and whatever they start inherit the session. A session id is not reused while the
-  session has a member, so a member of a noted session is ours.
+- EngineCore is spawned through a shim that first makes a process group and notes it in a file of
+  ours. Workers and whatever they start inherit the group. A group id is not reused while the group
+  has a member, so a member of a noted group is ours. It is a group and not a session because Linux
+  schedules by session (sched(7), autogroup): alone in one, busy workers would starve the app and
+  its clients.
 - Every process started for an engine inherits a marker in its environment. It finds children of our
   own that did not come through the shim, such as vLLM's model inspection.
 
@@ -27,12 +29,12 @@ import msgspec
 from agentserve.domain.errors import AgentServeError
 
 MARKER_VARIABLE = "AGENTSERVE_ENGINE"
-SESSION_DIR_VARIABLE = "AGENTSERVE_SESSION_DIR"
-_SESSIONS = "sessions"
+GROUP_DIR_VARIABLE = "AGENTSERVE_GROUP_DIR"
+_GROUPS = "groups"
 _POLL_INTERVAL_S = 0.05
 _KILL_S = 3.0
 _SHARED_MEMORY = re.compile(r"(/dev/shm/[^/\s]+)$", re.MULTILINE)
-_SESSION_FIELD = 3
+_GROUP_FIELD = 2
 _START_FIELD = 19
 
 
@@ -49,29 +51,29 @@ class EngineMark(msgspec.Struct, frozen=True):
         return f"{self.app_id}:{self.generation}"
 
     @property
-    def session_dir(self) -> Path:
-        """Holds a file per session, named by its id, with the leader's start time as its text."""
-        return self.runtime_dir / _SESSIONS / str(self.generation)
+    def group_dir(self) -> Path:
+        """Holds a file per group, named by its id, with the leader's start time as its text."""
+        return self.runtime_dir / _GROUPS / str(self.generation)
 
     @property
     def variables(self) -> dict[str, str]:
         """The environment that every process of the engine is started with."""
-        return {MARKER_VARIABLE: self.marker, SESSION_DIR_VARIABLE: str(self.session_dir)}
+        return {MARKER_VARIABLE: self.marker, GROUP_DIR_VARIABLE: str(self.group_dir)}
 
     def prepare(self) -> None:
-        """Make the folder for session notes."""
-        self.session_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the folder for group notes."""
+        self.group_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def forget(self) -> None:
-        """Drop the notes of sessions whose leader has ended, since ids are reused.
+        """Drop the notes of groups whose leader has ended, since ids are reused.
 
-        Only for when no process is left. A session that began a moment ago keeps its note: its
+        Only for when no process is left. A group that began a moment ago keeps its note: its
         leader may be hiding its environment soon.
         """
-        for session, started in _notes(self):
-            leader = _living(session)
+        for group, started in _notes(self):
+            leader = _living(group)
             if leader is None or leader[_START_FIELD] != started:
-                (self.session_dir / str(session)).unlink(missing_ok=True)
+                (self.group_dir / str(group)).unlink(missing_ok=True)
 
 
 class EngineProcess(msgspec.Struct, frozen=True):
@@ -84,7 +86,7 @@ class EngineProcess(msgspec.Struct, frozen=True):
 
 def engine_pids(mark: EngineMark) -> list[int]:
     """List the living processes of an engine, in ascending order; zombies do not live."""
-    sessions = _noted_sessions(mark)
+    groups = _noted_groups(mark)
     needle = f"\0{MARKER_VARIABLE}={mark.marker}\0".encode()
     own = os.getpid()
     pids = []
@@ -94,7 +96,7 @@ def engine_pids(mark: EngineMark) -> list[int]:
         stat = _living(int(name))
         if stat is None:
             continue
-        if int(stat[_SESSION_FIELD]) in sessions or needle in _environment(int(name)):
+        if int(stat[_GROUP_FIELD]) in groups or needle in _environment(int(name)):
             pids.append(int(name))
     return sorted(pids)
 
@@ -196,22 +198,22 @@ def end_processes(
 
 
 def _notes(mark: EngineMark) -> list[tuple[int, str]]:
-    """Session ids and the start times of their leaders; a note may vanish while we look."""
+    """Group ids and the start times of their leaders; a note may vanish while we look."""
     notes = []
-    for note in mark.session_dir.glob("[0-9]*"):
+    for note in mark.group_dir.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             notes.append((int(note.name), note.read_text()))
     return notes
 
 
-def _noted_sessions(mark: EngineMark) -> set[int]:
-    sessions = set()
-    for session, started in _notes(mark):
-        leader = _living(session)
-        # A leader with another start time is a stranger that got the number of an ended session.
+def _noted_groups(mark: EngineMark) -> set[int]:
+    groups = set()
+    for group, started in _notes(mark):
+        leader = _living(group)
+        # A leader with another start time is a stranger that got the number of an ended group.
         if leader is None or leader[_START_FIELD] == started:
-            sessions.add(session)
-    return sessions
+            groups.add(group)
+    return groups
 
 
 def _living(pid: int) -> list[str] | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agentserve.domain.errors import AgentServeError
+from agentserve.domain.preset import Preset
 from agentserve.engine.app_log import log_exception, log_line
 from agentserve.engine.backend import (
     EngineBackend,
@@ -38,7 +39,7 @@ _ABORT_S = 2.0
 _CANCEL_S = 0.5
 _CLOSE_S = 1.0
 _SHUT_DOWN_S = 1.0
-_TERM_GRACE_S = 2.0
+_TERM_GRACE_S = 1.0
 
 
 class Generation:
@@ -65,6 +66,11 @@ class Generation:
     def number(self) -> int:
         """Counts starts."""
         return self._order.mark.generation
+
+    @property
+    def preset(self) -> Preset:
+        """What was ordered."""
+        return self._order.preset
 
     @property
     def processes(self) -> tuple[EngineProcess, ...]:

@@ -18,7 +18,7 @@ import time
 
 _MARKER_VARIABLE = b"AGENTSERVE_ENGINE"
 _GRACE_S = 1.0
-_SESSION_FIELD = 3
+_GROUP_FIELD = 2
 _START_FIELD = 19
 
 
@@ -41,19 +41,19 @@ def _stat_fields(pid: str) -> list[bytes]:
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
-def _noted_sessions(runtime_dir: str) -> set[bytes]:
-    sessions = set()
-    for generation in _names(f"{runtime_dir}/sessions"):
-        for session in _names(f"{runtime_dir}/sessions/{generation}"):
-            leader = _stat_fields(session)
-            note = _read(f"{runtime_dir}/sessions/{generation}/{session}")
+def _noted_groups(runtime_dir: str) -> set[bytes]:
+    groups = set()
+    for generation in _names(f"{runtime_dir}/groups"):
+        for group in _names(f"{runtime_dir}/groups/{generation}"):
+            leader = _stat_fields(group)
+            note = _read(f"{runtime_dir}/groups/{generation}/{group}")
             if not leader or leader[_START_FIELD] == note:
-                sessions.add(session.encode())
-    return sessions
+                groups.add(group.encode())
+    return groups
 
 
 def _engine_pids(prefix: bytes, runtime_dir: str) -> list[int]:
-    sessions = _noted_sessions(runtime_dir)
+    groups = _noted_groups(runtime_dir)
     needle = b"\0" + _MARKER_VARIABLE + b"=" + prefix
     pids = []
     for name in _names("/proc"):
@@ -62,7 +62,7 @@ def _engine_pids(prefix: bytes, runtime_dir: str) -> list[int]:
         stat = _stat_fields(name)
         if not stat or stat[0] in b"ZX":
             continue
-        if stat[_SESSION_FIELD] in sessions or needle in b"\0" + _read(f"/proc/{name}/environ"):
+        if stat[_GROUP_FIELD] in groups or needle in b"\0" + _read(f"/proc/{name}/environ"):
             pids.append(int(name))
     return pids
 
@@ -87,7 +87,7 @@ def main(prefix: bytes, runtime_dir: str) -> None:
 
     Args:
         prefix: Marker of the app, `<app id>:`.
-        runtime_dir: The app's folder for sockets and session notes; removed at the end.
+        runtime_dir: The app's folder for sockets and group notes; removed at the end.
     """
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, signal.SIG_IGN)

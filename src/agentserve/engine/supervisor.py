@@ -12,15 +12,16 @@ import contextlib
 import gc
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from agentserve.domain.errors import AgentServeError
 from agentserve.domain.failure import Failure
 from agentserve.domain.lifecycle import (
+    DrainStatus,
     EngineState,
     EngineStatus,
     PhaseTime,
@@ -33,6 +34,8 @@ from agentserve.domain.sample import EngineObserver
 from agentserve.engine.app_log import log_exception
 from agentserve.engine.backend import EngineBackend, RunningEngine, StartOrder
 from agentserve.engine.blocking_call import call_in_thread
+from agentserve.engine.collaborators import LogSource, StartHistory
+from agentserve.engine.draining import Drain
 from agentserve.engine.engine_processes import EngineMark, EngineProcess
 from agentserve.engine.error_failure import (
     failure_from_error,
@@ -49,27 +52,6 @@ _CANCEL_S = 0.7
 _IDLE = frozenset({EngineState.STOPPED, EngineState.FAILED})
 _SILENT_PHASES = frozenset({StartPhase.IMPORT, StartPhase.CONFIG})
 """No engine process runs in these: a line that names a phase is a late one of the engine before."""
-
-
-class StartHistory(Protocol):
-    """Remembers how long starts took."""
-
-    def expected_start_s(self, preset: str) -> float | None:
-        """Expected length of a start in seconds, or None."""
-
-    def record_start(self, preset: str, duration_s: float) -> None:
-        """A start took this long."""
-
-
-class LogSource(Protocol):
-    """The log, as far as failures are explained from it."""
-
-    @property
-    def next_number(self) -> int:
-        """Number of the next line."""
-
-    def texts_since(self, number: int) -> Sequence[str]:
-        """Texts of the lines from `number` on."""
 
 
 class EngineSupervisor:
@@ -121,6 +103,8 @@ class EngineSupervisor:
         self._phases = PhaseTracker()
         self._log_start = 0
         self._leftover: asyncio.Future[None] | None = None
+        self._drain: Drain | None = None
+        self._were_ready: list[str] = []
 
     @property
     def status(self) -> EngineStatus:
@@ -146,13 +130,33 @@ class EngineSupervisor:
         """Start `preset` unless something runs, starts or stops; from any thread."""
         self._call(lambda: self._want(preset, replace=False))
 
-    def request_restart(self, preset: Preset) -> None:
-        """End what runs, then start `preset`; from any thread."""
-        self._call(lambda: self._want(preset, replace=True))
+    def request_restart(self, preset: Preset, drain_s: float = 0.0) -> None:
+        """End what runs, then start `preset`; from any thread.
 
-    def request_stop(self) -> None:
-        """End what runs or starts; from any thread."""
-        self._call(lambda: self._want(None, replace=True))
+        Args:
+            preset: What to start.
+            drain_s: How long requests in flight may take to finish first, in seconds.
+        """
+        self._call(lambda: self._replace(preset, drain_s))
+
+    def request_stop(self, drain_s: float = 0.0) -> None:
+        """End what runs or starts; from any thread.
+
+        Args:
+            drain_s: How long requests in flight may take to finish first, in seconds.
+        """
+        self._call(lambda: self._replace(None, drain_s))
+
+    def cancel_drain(self) -> None:
+        """Give up a replacement that still waits for requests; from any thread."""
+
+        def cancel() -> None:
+            if self._drain is not None:
+                self._drain.give_up()
+                self._drain = None
+                self._publish(self._with(drain=None))
+
+        self._call(cancel)
 
     def request_close(self) -> None:
         """End what runs and return from `run`, within ten seconds; from any thread."""
@@ -205,6 +209,20 @@ class EngineSupervisor:
         self._stop.set()
         self._wake.set()
 
+    def _replace(self, preset: Preset | None, drain_s: float) -> None:
+        engine = self._engine
+        if drain_s <= 0 or engine is None or not engine.in_flight():
+            self._want(preset, replace=True)
+            return
+        if self._drain is not None:
+            self._drain.cancel()
+        status = DrainStatus(
+            target_preset=preset.name if preset else None, deadline_s=self._clock() + drain_s
+        )
+        self._drain = Drain(self._front, engine, status, self._clock)
+        self._drain.begin(lambda: self._want(preset, replace=True))
+        self._publish(self._with(drain=status))
+
     async def _run_one(self, preset: Preset) -> None:
         """Run one engine from its start to its end, whatever goes wrong."""
         failure: Failure | None = None
@@ -232,7 +250,7 @@ class EngineSupervisor:
         finally:
             if failure is None:
                 self._front.detach(Unavailable("The engine is stopping."))
-                self._publish(self._with(state=EngineState.STOPPING))
+                self._publish(self._with(state=EngineState.STOPPING, drain=None))
             problem = await self._end(generation, serving)
         return failure or problem
 
@@ -250,7 +268,8 @@ class EngineSupervisor:
                 phase=self._phases.phase,
                 started_at_s=now_s,
                 phase_started_at_s=now_s,
-                expected_start_s=self._history.expected_start_s(preset.name),
+                expected_start_s=self._history.expected_start_s(preset),
+                previous_preset=next((p for p in self._were_ready if p != preset.name), None),
                 simulated=self._backend.simulated,
             )
         )
@@ -289,11 +308,13 @@ class EngineSupervisor:
                 ready_at_s=now_s,
             )
         )
-        preset, began_s = self._status.preset, self._status.started_at_s
-        if preset is not None and began_s is not None:
+        preset, began_s = generation.preset, self._status.started_at_s
+        self._were_ready = [preset.name, *(p for p in self._were_ready if p != preset.name)]
+        if began_s is not None:
             # It writes a file; nothing depends on when.
             call_in_thread(
-                "agentserve-history", lambda: self._history.record_start(preset, now_s - began_s)
+                "agentserve-history",
+                lambda: self._history.record_start(preset, now_s - began_s, engine.facts),
             )
 
     async def _fail(self, serving: asyncio.Task[None]) -> Failure:
@@ -335,7 +356,9 @@ class EngineSupervisor:
         self._publish(self._at_rest(state=EngineState.FAILED, failure=failure))
 
     def _at_rest(self, **changes: Any) -> EngineStatus:
-        return self._with(phase=None, phase_started_at_s=None, ready_at_s=None, **changes)
+        return self._with(
+            phase=None, phase_started_at_s=None, ready_at_s=None, drain=None, **changes
+        )
 
     async def _explain(self, error: BaseException) -> Failure:
         phase = str(self._status.phase or "ready")

@@ -18,7 +18,7 @@ from tests.harness.engine_children import (
     children,
     is_alive,
     mapping_shared_memory,
-    note_session,
+    note_group,
     start_time,
 )
 from tests.harness.waiting import wait_until
@@ -66,26 +66,26 @@ def test_processes_of_other_generations_and_other_apps_are_not_found(
     assert engine_pids(mark) == []
 
 
-def test_a_member_of_a_noted_session_is_found_without_a_marker(
+def test_a_member_of_a_noted_group_is_found_without_a_marker(
     mark: EngineMark, started: Children
 ) -> None:
-    child = started.start(new_session=True)
+    child = started.start(new_group=True)
     assert engine_pids(mark) == []
-    note_session(mark, child.pid, start_time(child.pid))
+    note_group(mark, child.pid, start_time(child.pid))
     assert engine_pids(mark) == [child.pid]
 
 
-def test_a_member_is_found_after_the_leader_of_its_session_has_ended(
+def test_a_member_is_found_after_the_leader_of_its_group_has_ended(
     mark: EngineMark, started: Children
 ) -> None:
     leader = subprocess.Popen(
         [sys.executable, "-ISc", LEADER],
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        process_group=0,
     )
     assert leader.stdout is not None
-    note_session(mark, leader.pid, start_time(leader.pid))
+    note_group(mark, leader.pid, start_time(leader.pid))
     member = int(leader.stdout.readline())
     leader.stdout.close()
     leader.wait()
@@ -98,11 +98,11 @@ def test_a_member_is_found_after_the_leader_of_its_session_has_ended(
             os.kill(member, signal.SIGKILL)
 
 
-def test_a_stranger_in_a_session_of_a_reused_number_is_never_touched(
+def test_a_stranger_in_a_group_of_a_reused_number_is_never_touched(
     mark: EngineMark, started: Children
 ) -> None:
-    stranger = started.start(new_session=True)
-    note_session(mark, stranger.pid, str(int(start_time(stranger.pid)) - 1))
+    stranger = started.start(new_group=True)
+    note_group(mark, stranger.pid, str(int(start_time(stranger.pid)) - 1))
     assert engine_pids(mark) == []
     end_processes(mark, grace_s=0.0)
     assert is_alive(stranger.pid)
@@ -197,15 +197,15 @@ def test_a_process_that_no_signal_ends_is_named_in_an_error(
     assert now_s <= 7.0
 
 
-def test_notes_are_dropped_with_their_sessions_but_a_new_session_keeps_its_own(
+def test_notes_are_dropped_with_their_groups_but_a_new_group_keeps_its_own(
     mark: EngineMark, started: Children
 ) -> None:
-    ended = started.start(new_session=True)
-    note_session(mark, ended.pid, start_time(ended.pid))
+    ended = started.start(new_group=True)
+    note_group(mark, ended.pid, start_time(ended.pid))
     end_processes(mark, grace_s=5.0)
-    assert list(mark.session_dir.iterdir()) == []
-    begun = started.start(new_session=True)
-    note_session(mark, begun.pid, start_time(begun.pid))
+    assert list(mark.group_dir.iterdir()) == []
+    begun = started.start(new_group=True)
+    note_group(mark, begun.pid, start_time(begun.pid))
     mark.forget()
     assert engine_pids(mark) == [begun.pid]
 
@@ -213,9 +213,9 @@ def test_notes_are_dropped_with_their_sessions_but_a_new_session_keeps_its_own(
 def test_junk_among_the_notes_is_ignored(mark: EngineMark, started: Children) -> None:
     child = started.start(mark=mark)
     mark.prepare()
-    (mark.session_dir / "notes.txt").write_text("x")
-    (mark.session_dir / "0x1").write_text("")
-    (mark.session_dir / "7").mkdir()
+    (mark.group_dir / "notes.txt").write_text("x")
+    (mark.group_dir / "0x1").write_text("")
+    (mark.group_dir / "7").mkdir()
     assert engine_pids(mark) == [child.pid]
     end_processes(mark, grace_s=5.0)
     assert not is_alive(child.pid)

@@ -18,7 +18,7 @@ from tests.harness.engine_children import (
     children,
     is_alive,
     mapping_shared_memory,
-    note_session,
+    note_group,
     start_time,
 )
 from tests.harness.waiting import wait_until
@@ -115,10 +115,10 @@ def test_a_killed_app_leaves_nothing_after_five_seconds(
     marked = started.start(mark=first)
     stubborn = started.start(STUBBORN, mark=second)
     mapping = started.start(mapping_shared_memory(segment), mark=second)
-    noted = started.start(STUBBORN, new_session=True)
-    note_session(second, noted.pid, start_time(noted.pid))
-    stranger = started.start(new_session=True)
-    note_session(second, stranger.pid, str(int(start_time(stranger.pid)) - 1))
+    noted = started.start(STUBBORN, new_group=True)
+    note_group(second, noted.pid, start_time(noted.pid))
+    stranger = started.start(new_group=True)
+    note_group(second, stranger.pid, str(int(start_time(stranger.pid)) - 1))
     neighbour = started.start(mark=EngineMark(f"{APP_ID}0", 1, runtime_dir))
 
     began_s = time.monotonic()

@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 
-from agentserve.engine.engine_processes import SESSION_DIR_VARIABLE, EngineMark
+from agentserve.engine.engine_processes import GROUP_DIR_VARIABLE, EngineMark
 from agentserve.engine.vllm.torchvision_ops import child_python_path
 
-# Runs instead of Python where multiprocessing spawns a process: notes the new session, then becomes
-# that Python. Field 22 of proc_pid_stat(5) is the start time.
+# Runs instead of Python where multiprocessing spawns a process: makes and notes a process group,
+# then becomes that Python. Field 22 of proc_pid_stat(5) is the start time.
 _SHIM = """#!{python} -IS
 import os, sys
-os.setsid()
+os.setpgid(0, 0)
 with open("/proc/self/stat") as stat:
     started = stat.read().rpartition(")")[2].split()[19]
-with open(os.path.join(os.environ["{session_dir}"], str(os.getpid())), "w") as note:
+with open(os.path.join(os.environ["{group_dir}"], str(os.getpid())), "w") as note:
     note.write(started)
 os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 """
@@ -71,7 +71,7 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def prepare_spawning(runtime_dir: Path) -> None:
-    """Make multiprocessing start vLLM's processes in a session of their own.
+    """Make multiprocessing start vLLM's processes in a process group of their own.
 
     Without it they share our process group, so a hang-up of the terminal would reach them directly.
     Also starts multiprocessing's resource tracker, which must happen here for two reasons. It
@@ -91,6 +91,6 @@ def prepare_spawning(runtime_dir: Path) -> None:
     finally:
         sys.stderr = screen_stderr
     shim = runtime_dir / "spawn"
-    shim.write_text(_SHIM.format(python=sys.executable, session_dir=SESSION_DIR_VARIABLE))
+    shim.write_text(_SHIM.format(python=sys.executable, group_dir=GROUP_DIR_VARIABLE))
     shim.chmod(0o700)
     context.set_executable(str(shim))
