@@ -32,7 +32,9 @@ class AppPaths(msgspec.Struct, frozen=True, kw_only=True):
     config: Path
     """What the user writes: `config.toml`, `presets/`, `themes/`."""
     state: Path
-    """What we remember: the last preset, durations of starts."""
+    """What we remember: the last preset, toggles kept from the screen, durations of starts."""
+    data: Path
+    """What is collected and cannot be made again: the facts of past requests."""
     cache: Path
     """What can be made again: demo models."""
     log: Path
@@ -43,6 +45,16 @@ class AppPaths(msgspec.Struct, frozen=True, kw_only=True):
     def user_presets(self) -> Path:
         """The user's preset files."""
         return self.config / "presets"
+
+    @property
+    def overlays(self) -> Path:
+        """What toggles from the screen keep on top of presets, one file each."""
+        return self.state / "overlays"
+
+    @property
+    def request_history(self) -> Path:
+        """The facts of past requests, an SQLite file."""
+        return self.data / "requests.sqlite3"
 
     @property
     def config_file(self) -> Path:
@@ -72,6 +84,7 @@ def app_paths(environ: Mapping[str, str] = os.environ) -> AppPaths:
         return AppPaths(
             config=platformdirs.user_config_path(APP_NAME, appauthor=False),
             state=platformdirs.user_state_path(APP_NAME, appauthor=False),
+            data=platformdirs.user_data_path(APP_NAME, appauthor=False),
             cache=platformdirs.user_cache_path(APP_NAME, appauthor=False),
             log=platformdirs.user_log_path(APP_NAME, appauthor=False),
             runtime=_short(_system_runtime(environ)),
@@ -80,6 +93,7 @@ def app_paths(environ: Mapping[str, str] = os.environ) -> AppPaths:
     return AppPaths(
         config=root / "config",
         state=root / "state",
+        data=root / "data",
         cache=root / "cache",
         log=root / "log",
         runtime=_short(root / "runtime"),

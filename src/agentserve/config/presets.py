@@ -1,8 +1,8 @@
 """Preset files: shipped ones, the user's, and what a preset takes over from another one.
 
 Owns the form of a preset file and which file wins. A user's preset replaces the shipped one of the
-same name; one that cannot be used is a problem and hides nothing. It must not know what vLLM makes
-of the values.
+same name; one that cannot be used is a problem and hides nothing. What the user toggled from the
+screen lies on top as an overlay. It must not know what vLLM makes of the values.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from agentserve.config.overlays import apply_overlays
 from agentserve.config.paths import AppPaths, app_paths, shipped_dir
 from agentserve.config.problem import ConfigProblem
 from agentserve.config.toml_lines import KeyPath
@@ -40,7 +41,7 @@ from agentserve.domain.text import printable
 
 _TITLE_CHARACTERS = 80
 _DESCRIPTION_CHARACTERS = 2_000
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _OWN_KEYS = frozenset({"title", "description", "slot", "evidence", "extends"})
 """What a file says about itself, so it is never taken over from a base."""
 
@@ -77,12 +78,12 @@ class PresetLibrary(msgspec.Struct, frozen=True):
         """
         paths = paths or app_paths()
         reader = _Reader(shipped or shipped_dir("presets"), paths.user_presets)
-        found = reader.read_all()
-        presets, collisions = _without_slot_collisions(found)
-        return cls(presets, tuple(reader.problems + collisions))
+        written, collisions = _without_slot_collisions(reader.read_all())
+        presets, outdated = apply_overlays(written, reader.names, paths.overlays)
+        return cls(presets, (*reader.problems, *collisions, *outdated))
 
     def get(self, name: str) -> Preset:
-        """Return the preset of this name.
+        """Return the preset of this name, with its overlay.
 
         Raises:
             ConfigError: There is none; the hint names the nearest one, or what is wrong with its
@@ -134,11 +135,17 @@ class _Reader:
         self._presets: dict[tuple[Source, str], Preset | None] = {}
         self._merged: dict[tuple[Source, str], dict[str, Any]] = {}
         self._open: list[tuple[Source, str]] = []
+        self._loops: dict[tuple[Source, str], str] = {}
         folders: tuple[tuple[Source, Path], ...] = (("shipped", shipped), ("user", user))
         for source, folder in folders:
             for path in sorted(folder.glob("*.toml")):
                 if path.is_file() and not path.name.startswith("."):
                     self._files[source, path.stem] = path
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all files, usable or not."""
+        return frozenset(name for _, name in self._files)
 
     def read_all(self) -> list[Preset]:
         """Read every file; of two with one name the user's counts, if it can be used."""
@@ -168,7 +175,7 @@ class _Reader:
         if isinstance(document, ConfigProblem):
             self.problems.append(document)
             return None
-        if not _NAME.fullmatch(name):
+        if not PRESET_NAME.fullmatch(name):
             self.problems.append(
                 ConfigProblem(
                     path=path,
@@ -226,15 +233,22 @@ class _Reader:
             )
             return None
         if keys[0] in self._open:
-            loop = " -> ".join([*(each for _, each in self._open), base])
-            self._refuse_base(document, f"presets extend each other in a loop: {loop}")
-            return None
-        if self._read(*keys[0]) is None:
+            members = self._open[self._open.index(keys[0]) :]
+            way = " -> ".join([*(each for _, each in members), base])
+            self._loops.update(dict.fromkeys(members, way))
+        elif self._read(*keys[0]) is not None:
+            return self._merged[keys[0]]
+        if loop := self._loops.get((source, name)):
+            self._refuse_base(
+                document,
+                f"presets extend each other in a loop: {loop}",
+                "let one of them stand alone",
+            )
+        else:
             self._refuse_base(
                 document, f"extends `{base}`, which cannot be used itself", "correct that file"
             )
-            return None
-        return self._merged[keys[0]]
+        return None
 
     def _refuse_base(self, document: TomlDocument, message: str, remedy: str = "") -> None:
         self.problems.append(

@@ -41,12 +41,35 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return [("host", self.host), ("port", self.port)]
 
 
+class NotifySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[notify]`: how a change of state is announced."""
+
+    bell: bool = True
+    title: bool = True
+    """Whether the terminal's title follows the state."""
+    desktop: bool = False
+    """Whether terminals that can are asked for a desktop notification."""
+
+
+class HistorySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[history]`: facts about finished requests, never text, kept in the data folder."""
+
+    enabled: bool = True
+    retention_days: Annotated[int, msgspec.Meta(ge=1, le=3650)] = 90
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything in `config.toml`."""
 
     server: ServerSettings = ServerSettings()
     theme: str | None = None
-    """Name of a theme; None is the product's own."""
+    """Name of a theme; None is the one chosen last on the screen, or the product's own."""
+    ascii: bool = False
+    """Whether the screen draws with ASCII characters only."""
+    keys: dict[str, str | list[str]] = msgspec.field(default_factory=dict)
+    """Action to key or keys; which actions there are is the screen's business."""
+    notify: NotifySettings = NotifySettings()
+    history: HistorySettings = HistorySettings()
     strict: bool = False
     """Whether a problem in any preset or theme file stops the start."""
 
@@ -55,6 +78,8 @@ class RememberedState(msgspec.Struct, frozen=True, kw_only=True):
     """What comes back at the next start. Unknown keys of a newer version are ignored."""
 
     last_preset: str | None = None
+    theme: str | None = None
+    """Name of the theme that was chosen on the screen."""
 
 
 def load_settings(paths: AppPaths) -> tuple[Settings, tuple[ConfigProblem, ...]]:

@@ -4,6 +4,7 @@
 
     AgentServeError            anything that we explain to a person
     +-- ConfigError            a file of the user's, or of ours, says something wrong
+    +-- HistoryUnreadableError the database of finished requests cannot be read
     +-- PortTakenError         another process listens on our address
     +-- AddressRefusedError    an address other machines can reach, without an API key
     +-- EngineMissingError     no vLLM in this environment

@@ -115,6 +115,8 @@ class EvidenceLevel(StrEnum):
     """We ran it against a stub of the hardware."""
     OWNER_REPORT = "owner report"
     """Owners of such cards published it; we have not measured it."""
+    NOT_MEASURED = "not measured"
+    """Nobody has published a run of exactly these settings."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,6 +156,28 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     source: Source = "user"
     path: str = ""
     """The file that it was read from."""
+    overlay: dict[str, int] = msgspec.field(default_factory=dict)
+    """What toggles from the screen keep on top of the file, by the name of the toggle."""
+    written_engine: EngineOptions | None = None
+    """The file's own engine options while an overlay changes them, else None."""
+
+    @property
+    def as_written(self) -> Preset:
+        """The preset as its file says, without the overlay."""
+        if self.written_engine is None:
+            return self
+        return msgspec.structs.replace(
+            self, engine=self.written_engine, overlay={}, written_engine=None
+        )
+
+    @property
+    def speculative_tokens(self) -> int | None:
+        """Draft tokens a step; 0 without speculative decoding, None when vLLM chooses."""
+        config = self.engine.speculative_config
+        if not config:
+            return 0
+        tokens = config.get("num_speculative_tokens")
+        return tokens if type(tokens) is int else None
 
     @property
     def demo_model(self) -> str | None:
@@ -310,4 +334,11 @@ def summarize(preset: Preset) -> PresetSummary:
         source=preset.source,
         slot=preset.slot,
         evidence=preset.evidence.sentence if preset.evidence else "",
+        evidence_level=preset.evidence.level.value if preset.evidence else None,
+        device=preset.device,
+        max_model_len=preset.engine.max_model_len,
+        max_num_seqs=preset.engine.max_num_seqs,
+        max_num_batched_tokens=preset.engine.max_num_batched_tokens,
+        speculative_tokens=preset.speculative_tokens or 0,
+        has_overlay=bool(preset.overlay),
     )

@@ -12,6 +12,7 @@ import msgspec
 from agentserve.domain.failure import Failure
 from agentserve.domain.gpu import GpuSample, ProcessSample
 from agentserve.domain.lifecycle import EngineState, PhaseTime, StartPhase
+from agentserve.domain.pending import DrainView, PendingView
 from agentserve.domain.request import InFlightRequest, RequestRecord
 
 SCHEMA = 1
@@ -50,6 +51,10 @@ class EngineView(msgspec.Struct, frozen=True, kw_only=True):
     tensor_parallel_size: int | None = None
     simulated: bool = False
     settings: SettingsView = SettingsView()
+    pending: PendingView | None = None
+    drain: DrainView | None = None
+    previous_preset: str | None = None
+    """The last other preset that reached READY in this run: offered when a switch fails."""
     failure: Failure | None = None
 
 

@@ -12,7 +12,7 @@ from agentserve.domain.errors import ConfigError
 
 def test_one_variable_moves_every_folder(tmp_path: Path) -> None:
     paths = app_paths({"AGENTSERVE_HOME": str(tmp_path)})
-    folders = [paths.config, paths.state, paths.cache, paths.log]
+    folders = [paths.config, paths.state, paths.data, paths.cache, paths.log]
     assert all(folder.is_relative_to(tmp_path) for folder in folders)
     assert len(set(folders)) == len(folders)
 
@@ -21,8 +21,13 @@ def test_without_the_variable_folders_carry_the_apps_name() -> None:
     paths = app_paths({})
     assert all(
         "agentserve-tui" in str(folder)
-        for folder in (paths.config, paths.state, paths.cache, paths.log)
+        for folder in (paths.config, paths.state, paths.data, paths.cache, paths.log)
     )
+
+
+def test_the_request_history_lies_in_the_data_folder(tmp_path: Path) -> None:
+    paths = app_paths({"AGENTSERVE_HOME": str(tmp_path)})
+    assert paths.request_history.parent == paths.data == tmp_path / "data"
 
 
 def test_a_deep_home_still_leaves_room_for_socket_names(tmp_path: Path) -> None:

@@ -1,42 +1,13 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from agentserve.config.paths import AppPaths, app_paths, shipped_dir
 from agentserve.config.presets import PresetLibrary, check_preset_file
 from agentserve.domain.errors import ConfigError
-from agentserve.domain.preset import EvidenceLevel, vllm_arguments
+from agentserve.domain.preset import vllm_arguments
+from tests.unit.config.world import World
 
 BASE = '[engine]\nmodel = "org/model"\nmax_num_seqs = 4\n[env]\nA = "1"\n'
-
-
-class World:
-    """A shipped and a user's folder of presets."""
-
-    def __init__(self, root: Path) -> None:
-        self.paths: AppPaths = app_paths({"AGENTSERVE_HOME": str(root / "home")})
-        self.shipped = root / "shipped"
-        self.shipped.mkdir()
-        self.user = self.paths.user_presets
-        self.user.mkdir(parents=True)
-
-    def ship(self, name: str, text: str) -> None:
-        (self.shipped / f"{name}.toml").write_text(text)
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.user / f"{name}.toml"
-        path.write_text(text)
-        return path
-
-    def load(self) -> PresetLibrary:
-        return PresetLibrary.load(self.paths, self.shipped)
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
 
 
 def names(library: PresetLibrary) -> list[str]:
@@ -201,28 +172,3 @@ def test_odd_file_names_and_hidden_files_are_not_presets(world: World) -> None:
     library = world.load()
     assert names(library) == []
     assert [problem.path.name for problem in library.problems] == ["odd name.toml"]
-
-
-def test_every_shipped_preset_is_valid_and_says_what_is_known(tmp_path: Path) -> None:
-    library = PresetLibrary.load(app_paths({"AGENTSERVE_HOME": str(tmp_path)}))
-    assert library.problems == ()
-    assert {path.stem for path in shipped_dir("presets").glob("*.toml")} == set(names(library))
-    assert [preset.slot for preset in library.presets] == [1, 2, 3]
-    assert all(preset.evidence for preset in library.presets)
-
-
-def test_the_hybrid_demo_states_what_keeps_its_cache_right(tmp_path: Path) -> None:
-    library = PresetLibrary.load(app_paths({"AGENTSERVE_HOME": str(tmp_path)}))
-    engine = library.get("cpu-tiny").engine
-    assert (engine.tensor_parallel_size, engine.block_size) == (2, 640)
-    assert (engine.enable_prefix_caching, engine.mamba_cache_mode) == (True, "align")
-
-
-def test_the_gpu_preset_does_not_claim_that_we_measured_it(tmp_path: Path) -> None:
-    library = PresetLibrary.load(app_paths({"AGENTSERVE_HOME": str(tmp_path)}))
-    preset = library.get("qwen38-100k")
-    assert preset.evidence is not None
-    assert preset.evidence.level is EvidenceLevel.OWNER_REPORT
-    assert "not measured by us" in preset.evidence.sentence
-    assert preset.engine.speculative_config is None
-    assert preset.engine.max_model_len == 100_000

@@ -7,6 +7,7 @@ import pytest
 
 from agentserve.config.paths import AppPaths, app_paths
 from agentserve.config.settings import (
+    NotifySettings,
     RememberedState,
     ServerSettings,
     Settings,
@@ -66,6 +67,39 @@ def test_a_wrong_theme_costs_the_theme_only(paths: AppPaths) -> None:
     assert [problem.line for problem in problems] == [1]
 
 
+def test_keys_ascii_and_notifications_are_taken_and_have_defaults(paths: AppPaths) -> None:
+    assert Settings().notify == NotifySettings(bell=True, title=True, desktop=False)
+    assert (Settings().ascii, Settings().keys) == (False, {})
+    write_config(
+        paths,
+        'ascii = true\n[keys]\nstop = "x"\n"log.follow" = ["f", "F2"]\n[notify]\ndesktop = true\n',
+    )
+    settings, problems = load_settings(paths)
+    assert problems == ()
+    assert settings.ascii is True
+    assert settings.keys == {"stop": "x", "log.follow": ["f", "F2"]}
+    assert settings.notify == NotifySettings(desktop=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[keys]\nstop = 1\n", 2, "`keys.stop`: must be text in quotes or a list"),
+        ('[keys]\nstart = "s"\nstop = ["x", 2]\n', 3, "keys.stop.1"),
+        ("[notify]\nbel = true\n", 2, "did you mean `bell`"),
+        ('ascii = "yes"\n', 1, "true or false"),
+    ],
+)
+def test_a_wrong_key_or_notification_costs_only_itself(
+    paths: AppPaths, text: str, line: int, words: str
+) -> None:
+    write_config(paths, text + "[server]\nport = 9000\n")
+    settings, (problem,) = load_settings(paths)
+    assert settings.server.port == 9000
+    assert problem.line == line
+    assert words in problem.sentence
+
+
 def test_a_key_that_others_can_read_is_a_problem(paths: AppPaths) -> None:
     write_config(paths, '[server]\napi_key = "k"\n', mode=0o644)
     _, problems = load_settings(paths)
@@ -85,6 +119,11 @@ def test_what_was_remembered_comes_back_and_is_private(paths: AppPaths) -> None:
     assert load_state(paths) == (RememberedState(last_preset="cpu-tiny"), ())
     (file,) = paths.state.iterdir()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_theme_is_remembered_beside_the_preset(paths: AppPaths) -> None:
+    save_state(paths, RememberedState(last_preset="a", theme="dusk"))
+    assert load_state(paths)[0].theme == "dusk"
 
 
 def test_a_broken_state_file_counts_as_empty_and_is_replaced(paths: AppPaths) -> None:

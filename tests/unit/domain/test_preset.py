@@ -146,3 +146,29 @@ def test_a_summary_says_who_measured_what() -> None:
     assert summary.evidence == "67 tok/s. An owner (vLLM 0.27)."
     assert summarize(preset()).title == "p"
     assert summarize(preset()).evidence == ""
+
+
+def test_a_summary_holds_what_decides_between_presets() -> None:
+    described = preset(
+        max_model_len=8192,
+        max_num_seqs=4,
+        max_num_batched_tokens=2048,
+        speculative_config={"method": "mtp", "num_speculative_tokens": 2},
+    )
+    evidence = Evidence(level=EvidenceLevel.NOT_MEASURED, source="Nobody")
+    summary = summarize(msgspec.structs.replace(described, device="cuda", evidence=evidence))
+    assert (summary.max_model_len, summary.max_num_seqs) == (8192, 4)
+    assert (summary.max_num_batched_tokens, summary.speculative_tokens) == (2048, 2)
+    assert (summary.device, summary.evidence_level) == ("cuda", "not measured")
+    assert summary.has_overlay is False
+    kept = msgspec.structs.replace(
+        described, overlay={"max_num_seqs": 4}, written_engine=EngineOptions(model="org/m")
+    )
+    assert summarize(kept).has_overlay is True
+    assert kept.as_written.engine == EngineOptions(model="org/m")
+
+
+def test_draft_tokens_are_unknown_where_vllm_chooses_them() -> None:
+    assert preset().speculative_tokens == 0
+    assert preset(speculative_config={}).speculative_tokens == 0
+    assert preset(speculative_config={"method": "mtp"}).speculative_tokens is None
