@@ -9,8 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from agentserve.domain.gpu import GpuReport, ProcessSample
 from agentserve.domain.lifecycle import EngineState, EngineStatus
+from agentserve.domain.pending import DrainView, PendingView
 from agentserve.domain.request import InFlightRequest
 from agentserve.domain.sample import SchedulerFacts
 from agentserve.domain.snapshot import (
@@ -41,6 +44,7 @@ class SnapshotCollector:
         in_flight: Requests that are running or waiting now.
         log_dropped_lines: Log lines that are no longer kept.
         scheduler_facts: The scheduler's answers, or None where it cannot be asked.
+        pending: Changes that were asked for and are not applied yet.
         clock: Monotonic clock, seconds; the one that `status` uses.
         unix_clock: Unix time, seconds.
     """
@@ -56,6 +60,7 @@ class SnapshotCollector:
         in_flight: Callable[[], tuple[InFlightRequest, ...]],
         log_dropped_lines: Callable[[], int],
         scheduler_facts: Callable[[], SchedulerFacts | None] = lambda: None,
+        pending: Callable[[], PendingView | None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -67,6 +72,7 @@ class SnapshotCollector:
         self._in_flight = in_flight
         self._log_dropped_lines = log_dropped_lines
         self._scheduler_facts = scheduler_facts
+        self._pending = pending
         self._clock = clock
         self._unix_clock = unix_clock
 
@@ -79,9 +85,15 @@ class SnapshotCollector:
         if stats is not None and stats.generation != status.generation:
             stats = None
         scheduler = self._scheduler_facts() if ready else None
+        in_flight = self._in_flight() if ready else ()
+        now_s = self._clock()
         return Snapshot(
             time=self._unix_clock(),
-            engine=_engine_view(status, scheduler, self._endpoint, self._clock()),
+            engine=msgspec.structs.replace(
+                _engine_view(status, scheduler, self._endpoint, now_s),
+                pending=self._pending(),
+                drain=_drain_view(status, len(in_flight), now_s),
+            ),
             kv=_kv_view(status, stats, scheduler) if ready else KvView(),
             prefix_cache=PrefixCacheView() if stats is None else stats.prefix_cache,
             latency=LatencyView() if stats is None else stats.latency,
@@ -91,7 +103,7 @@ class SnapshotCollector:
             gpus=gpu_report.gpus,
             gpus_unavailable=gpu_report.unavailable_reason,
             processes=self._processes(),
-            in_flight=self._in_flight() if ready else (),
+            in_flight=in_flight,
             recent_requests=self._stats.recent_requests(),
             log_dropped_lines=self._log_dropped_lines(),
         )
@@ -141,7 +153,18 @@ def _engine_view(
         tensor_parallel_size=None if facts is None else facts.tensor_parallel_size,
         simulated=status.simulated,
         settings=settings,
+        previous_preset=status.previous_preset,
         failure=status.failure,
+    )
+
+
+def _drain_view(status: EngineStatus, requests_left: int, now_s: float) -> DrainView | None:
+    if status.drain is None:
+        return None
+    return DrainView(
+        target_preset=status.drain.target_preset,
+        remaining_s=max(0.0, status.drain.deadline_s - now_s),
+        requests_left=requests_left,
     )
 
 
