@@ -6,11 +6,19 @@ import math
 
 import msgspec
 
-from agentserve.domain.control import PresetSummary
+from agentserve.domain.control import PresetSummary, SwitchMode
 from agentserve.domain.failure import Failure
 from agentserve.domain.gpu import GpuSample, ProcessSample
 from agentserve.domain.lifecycle import PHASE_ORDER, EngineState, PhaseTime, StartPhase
 from agentserve.domain.log import LogBatch, LogLine
+from agentserve.domain.pending import (
+    CheckState,
+    Consequence,
+    DrainView,
+    PendingChange,
+    PendingView,
+    ToggleOption,
+)
 from agentserve.domain.request import InFlightRequest, RequestOutcome, RequestRecord
 from agentserve.domain.snapshot import (
     EngineView,
@@ -25,12 +33,23 @@ from agentserve.domain.snapshot import (
     ThroughputView,
 )
 
+from .scripted_presets import ScriptedPresetFiles
+
 START_UNIX_S = 1_700_000_000.0
 GIB = 2**30
 
 PRESETS = (
     PresetSummary(
-        name="cpu-tiny", title="Small hybrid on the CPU, to try things", source="shipped", slot=1
+        name="cpu-tiny",
+        title="Small hybrid on the CPU, to try things",
+        source="shipped",
+        slot=1,
+        evidence="Run by our own tests on the CPU engine (vLLM 0.32).",
+        evidence_level="cpu engine",
+        device="cpu",
+        max_model_len=8_192,
+        max_num_seqs=4,
+        max_num_batched_tokens=2_048,
     ),
     PresetSummary(
         name="qwen-27b-nvfp4",
@@ -38,8 +57,24 @@ PRESETS = (
         source="shipped",
         slot=2,
         evidence="reported by an owner of two cards",
+        evidence_level="owner report",
+        device="cuda",
+        max_model_len=98_304,
+        max_num_seqs=4,
+        max_num_batched_tokens=2_048,
     ),
-    PresetSummary(name="qwen-27b-mtp", title="the same with MTP", source="user", slot=3),
+    PresetSummary(
+        name="qwen-27b-mtp",
+        title="the same with MTP",
+        source="user",
+        slot=3,
+        device="cuda",
+        max_model_len=98_304,
+        max_num_seqs=2,
+        max_num_batched_tokens=2_048,
+        speculative_tokens=2,
+        has_overlay=True,
+    ),
 )
 
 FAILURE = Failure(
@@ -66,6 +101,7 @@ class ScriptedControl:
         self.known_presets: tuple[PresetSummary, ...] = PRESETS
         self.problems: tuple[str, ...] = ()
         self.missing: str | None = None
+        self.preset_files = ScriptedPresetFiles(self)
 
     @property
     def engine_missing(self) -> str | None:
@@ -90,13 +126,79 @@ class ScriptedControl:
     def stop(self) -> None:
         self.requests.append(("stop",))
 
-    def restart(self) -> None:
-        self.requests.append(("restart",))
+    def restart(self, mode: SwitchMode = SwitchMode.ABORT) -> None:
+        self.requests.append(("restart", mode.value))
+
+    def switch(self, preset: str, mode: SwitchMode = SwitchMode.ABORT) -> None:
+        self.requests.append(("switch", preset, mode.value))
+
+    def cancel_switch(self) -> None:
+        self.requests.append(("cancel_switch",))
+
+    def propose(self, option: ToggleOption, value: int) -> None:
+        """Remember the request, and show it as pending as the product would."""
+        self.requests.append(("propose", option.value, str(value)))
+        view = self.current.engine
+        before = running_value(view, option)
+        changes = {change.option: change for change in view.pending.changes} if view.pending else {}
+        changes.pop(option, None)
+        if value != before:
+            changes[option] = PendingChange(option=option, before=before, after=value)
+        pending = (
+            PendingView(preset=view.preset or "cpu-tiny", changes=tuple(changes.values()))
+            if changes
+            else None
+        )
+        self.change_engine(pending=pending)
+
+    def drop_pending(self) -> None:
+        self.requests.append(("drop_pending",))
+        self.change_engine(pending=None)
+
+    def remember_theme(self, name: str) -> None:
+        self.requests.append(("remember_theme", name))
+
+    def change_engine(self, **changes: object) -> None:
+        """Replace fields of the engine in the current snapshot."""
+        view = msgspec.structs.replace(self.current.engine, **changes)
+        self.current = msgspec.structs.replace(self.current, engine=view)
 
     def log(self, *texts: str) -> None:
         for text in texts:
             number = len(self.lines)
             self.lines.append(LogLine(number, START_UNIX_S + number, text))
+
+
+def running_value(view: EngineView, option: ToggleOption) -> int | None:
+    """What the engine runs with, or nothing where it does not say."""
+    return {
+        ToggleOption.TOKEN_BUDGET: view.settings.max_num_batched_tokens,
+        ToggleOption.DRAFT_TOKENS: view.settings.speculative_tokens,
+        ToggleOption.SEATS: view.settings.max_num_seqs,
+        ToggleOption.CONTEXT: view.settings.max_model_len,
+    }[option]
+
+
+def pending(**changes: object) -> PendingView:
+    """A smaller budget, checked, with every consequence known."""
+    view = PendingView(
+        preset="qwen-27b-nvfp4",
+        changes=(PendingChange(option=ToggleOption.TOKEN_BUDGET, before=2_048, after=1_024),),
+        consequence=Consequence(
+            expected_restart_s=94.0,
+            capacity_tokens_before=126_812,
+            capacity_tokens_after=131_040,
+            warm_tokens_lost=47_824,
+            requests_interrupted=3,
+        ),
+        check=CheckState.PASSED,
+    )
+    return msgspec.structs.replace(view, **changes)
+
+
+def draining(**changes: object) -> DrainView:
+    view = DrainView(target_preset="qwen-27b-mtp", remaining_s=93.4, requests_left=2)
+    return msgspec.structs.replace(view, **changes)
 
 
 def engine(state: EngineState, **changes: object) -> EngineView:
@@ -223,6 +325,15 @@ def request(number: int, **changes: object) -> RequestRecord:
     return msgspec.structs.replace(record, **changes)
 
 
+def idle() -> Snapshot:
+    """An engine that serves and has nothing to do."""
+    snapshot = serving()
+    throughput = msgspec.structs.replace(
+        snapshot.throughput, running_requests=0, waiting_requests=0
+    )
+    return msgspec.structs.replace(snapshot, throughput=throughput, in_flight=())
+
+
 def serving(requests: int = 30, *, mtp: bool = True) -> Snapshot:
     return Snapshot(
         time=START_UNIX_S,
@@ -237,7 +348,12 @@ def serving(requests: int = 30, *, mtp: bool = True) -> Snapshot:
             vllm_version="0.32.0",
             device="cuda",
             tensor_parallel_size=2,
-            settings=SettingsView(max_model_len=98_304, speculative_tokens=2),
+            settings=SettingsView(
+                max_num_batched_tokens=2_048,
+                max_model_len=98_304,
+                max_num_seqs=4,
+                speculative_tokens=2,
+            ),
         ),
         kv=KvView(
             usage_fraction=0.421,

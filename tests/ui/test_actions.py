@@ -13,8 +13,21 @@ ACTION_IDS = {
     "engine.toggle",
     "engine.restart",
     *(f"preset.{slot}" for slot in range(1, 10)),
+    "engine.previous",
+    "engine.stay",
+    *(f"change.{verb}" for verb in ("budget_down", "budget_up", "draft_tokens", "drop")),
+    *(f"change.set_{what}" for what in ("seats", "context", "budget", "draft_tokens")),
+    "view.presets",
+    *(f"presets.{verb}" for verb in ("next", "previous", "use", "duplicate", "edit", "rename")),
+    *(f"presets.{verb}" for verb in ("delete", "reset", "command", "import")),
     "view.log",
     "view.gpus",
+    *(f"view.{name}" for name in ("requests", "agents", "explain")),
+    *(f"requests.{verb}" for verb in ("detail", "sort", "filter", "next", "previous")),
+    *(f"log.{verb}" for verb in ("follow", "search", "next", "previous")),
+    *(f"log.{what}" for what in ("level", "wrap", "copy")),
+    *(f"agents.{verb}" for verb in ("copy", "next", "previous", "page_down", "page_up")),
+    *(f"explain.{verb}" for verb in ("next", "previous")),
     "view.help",
     "view.back",
     "app.palette",
@@ -38,8 +51,9 @@ def test_the_ids_are_the_public_keymap() -> None:
     assert len(BY_CALL) == len(ACTIONS)
 
 
-def test_no_key_is_bound_twice() -> None:
-    keys = [key for action in ACTIONS for key in action.keys]
+@pytest.mark.parametrize("scope", sorted({action.scope for action in ACTIONS}))
+def test_no_key_is_bound_twice_in_any_view(scope: str) -> None:
+    keys = [key for action in ACTIONS if action.scope in ("", scope) for key in action.keys]
     assert len(keys) == len(set(keys))
 
 
@@ -59,10 +73,10 @@ def test_the_documentation_names_every_action() -> None:
     ("state", "title", "possible", "restart", "slot"),
     [
         (EngineState.STOPPED, "start", True, False, True),
-        (EngineState.STARTING, "abort", True, True, False),
-        (EngineState.WARMING, "abort", True, True, False),
-        (EngineState.READY, "stop", True, True, False),
-        (EngineState.STOPPING, "stop", False, False, False),
+        (EngineState.STARTING, "abort", True, True, True),
+        (EngineState.WARMING, "abort", True, True, True),
+        (EngineState.READY, "stop", True, True, True),
+        (EngineState.STOPPING, "stop", False, False, True),
         (EngineState.FAILED, "start", True, False, True),
     ],
 )
@@ -77,9 +91,16 @@ def test_what_is_possible_follows_the_state(
     assert (BY_CALL["start_slot(1)"].against(frame) is None) is slot
 
 
-def test_a_slot_key_says_stop_first_while_an_engine_runs() -> None:
-    reason = BY_CALL["start_slot(2)"].against(frame_in(EngineState.READY))
-    assert reason == "Stop the engine first (s), then press 2."
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        (EngineState.READY, "qwen-27b-nvfp4 is running already; press r to restart it."),
+        (EngineState.STARTING, "qwen-27b-nvfp4 is starting already; press r to restart it."),
+        (EngineState.STOPPING, "qwen-27b-nvfp4 is stopping; press s when it has stopped."),
+    ],
+)
+def test_the_digit_of_the_running_preset_says_so(state: EngineState, reason: str) -> None:
+    assert BY_CALL["start_slot(2)"].against(frame_in(state)) == reason
 
 
 def test_without_an_engine_a_start_names_what_to_install() -> None:

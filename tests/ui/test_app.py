@@ -151,8 +151,9 @@ async def test_only_the_row_that_changed_is_written() -> None:
         (scripted.stopped(), "s", ("start",)),
         (scripted.failed(), "s", ("start",)),
         (scripted.starting(), "s", ("stop",)),
-        (scripted.serving(), "s", ("stop",)),
-        (scripted.serving(), "r", ("restart",)),
+        (scripted.idle(), "s", ("stop",)),
+        (scripted.idle(), "r", ("restart", "abort")),
+        (scripted.idle(), "3", ("switch", "qwen-27b-mtp", "abort")),
         (scripted.stopped(), "2", ("start", "qwen-27b-nvfp4")),
         (scripted.failed(), "1", ("start", "cpu-tiny")),
     ],
@@ -169,7 +170,7 @@ async def test_keys_ask_for_what_fits_the_state(
 @pytest.mark.parametrize(
     ("snapshot", "key", "explanation"),
     [
-        (scripted.serving(), "2", "Stop the engine first (s), then press 2."),
+        (scripted.serving(), "2", "qwen-27b-nvfp4 is running already; press r to restart it."),
         (scripted.stopped(), "r", "Nothing is running; press s to start."),
         (scripted.stopped(), "9", "There is no preset in slot 9."),
     ],
@@ -251,19 +252,19 @@ async def test_the_bar_dims_what_is_impossible_and_stays_in_place() -> None:
         [ready] = panel(app, "action-bar").lines
         assert {text.strip(): role for text, role in ready}["restart"] is Role.LABEL
         assert app.check_action("restart_engine", ()) is True
-        assert app.check_action("start_slot", (1,)) is None
+        assert app.check_action("start_slot", (2,)) is None
         assert plain(stopped).replace("start ", "stop  ", 1) == plain(ready)
         assert "q quit" in plain(ready)
 
 
 async def test_the_bar_can_be_clicked() -> None:
-    control = scripted.ScriptedControl(scripted.serving())
+    control = scripted.ScriptedControl(scripted.idle())
     app = make_app(control)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         x = text_of(app, "action-bar").index("restart")
         await pilot.click("#action-bar", offset=(x, 0))
-        assert control.requests == [("restart",)]
+        assert control.requests == [("restart", "abort")]
 
 
 async def test_the_palette_offers_exactly_what_is_possible() -> None:

@@ -102,6 +102,18 @@ def test_an_idle_terminal_gets_less_than_a_kilobyte_a_second(
     assert terminal.read_for(3.0) < 3 * 1024
 
 
+def test_the_windows_title_names_the_state_and_comes_back_at_the_end(
+    open_terminal: Callable[..., Terminal],
+) -> None:
+    terminal = open_terminal("ready")
+    terminal.until(lambda: terminal.shows("q quit"))
+    assert b"\x1b[22;2t\x1b]2;READY qwen-27b-nvfp4 - AgentServe\x07" in terminal.written
+    terminal.process.write(b"q")
+    terminal.until_closed()
+    assert terminal.written.count(b"\x1b]2;") == 1
+    assert terminal.written.count(b"\x1b[23;2t") == 1
+
+
 @pytest.mark.parametrize("key", ["q", "\x03"], ids=["q", "ctrl+c"])
 def test_quitting_restores_the_terminal_and_says_that_the_engine_is_being_stopped(
     open_terminal: Callable[..., Terminal], key: str

@@ -7,53 +7,21 @@ the public keymap.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from textual.binding import Binding
 
 from agentserve.domain.lifecycle import EngineState
+from agentserve.domain.pending import CheckState
 from agentserve.domain.text import printable
+from agentserve.ui.action import Action as Action
+from agentserve.ui.change_actions import CHANGE_ACTIONS
+from agentserve.ui.conditions import against_start, against_switch, switch_verb
 from agentserve.ui.frame import RUNNING_STATES, Frame
+from agentserve.ui.preset_actions import PRESET_ACTIONS
+from agentserve.ui.view_actions import VIEW_ACTIONS
 
 SLOTS = range(1, 10)
 """Digit keys, one preset slot each."""
-
-
-def _possible(_frame: Frame) -> str | None:
-    return None
-
-
-class Action(NamedTuple):
-    """One command."""
-
-    id: str
-    """Public name, `group.verb`."""
-    call: str
-    """The app's action in Textual's notation, without namespace."""
-    title: str | Callable[[Frame], str]
-    """A verb; it may follow the engine's state."""
-    help: str
-    """One sentence."""
-    group: str
-    keys: tuple[str, ...] = ()
-    """Key names of Textual, the shown one first; none: the palette only."""
-    label: str = ""
-    """How the first key is written, where its name is not the character."""
-    in_bar: bool = False
-    """Whether the bar at the bottom offers it."""
-    bar_text: tuple[str, str] | None = None
-    """Key and title in the bar where they differ, for an action that stands for several."""
-    against: Callable[[Frame], str | None] = _possible
-    """Why the action is impossible now, in one sentence; None when it is possible."""
-
-    def title_at(self, frame: Frame) -> str:
-        """Return the title that fits `frame`."""
-        return self.title if isinstance(self.title, str) else self.title(frame)
-
-    @property
-    def key_label(self) -> str:
-        """How the key is written for people; empty without a key."""
-        return self.label or (self.keys[0] if self.keys else "")
 
 
 def _toggle_title(frame: Frame) -> str:
@@ -71,42 +39,60 @@ def _against_toggle(frame: Frame) -> str | None:
         return "The engine is stopping already."
     if frame.state in RUNNING_STATES:
         return None
-    return _against_start(frame)
-
-
-def _against_start(frame: Frame) -> str | None:
-    if frame.engine_missing:
-        return frame.engine_missing
-    if not frame.presets:
-        return "There is no usable preset to start."
-    return None
+    if frame.engine.pending is not None:
+        return _against_restart(frame)
+    return against_start(frame)
 
 
 def _against_restart(frame: Frame) -> str | None:
+    if frame.engine.pending is not None and frame.engine.pending.check is CheckState.REFUSED:
+        return frame.engine.pending.refusal or "The pending changes cannot work; esc drops them."
     if frame.state in (EngineState.STARTING, EngineState.WARMING, EngineState.READY):
         return None
     if frame.state is EngineState.STOPPING:
         return "The engine is stopping; press s when it has stopped."
+    if frame.engine.pending is not None:
+        return against_start(frame)
     return "Nothing is running; press s to start."
+
+
+def _restart_title(frame: Frame) -> str:
+    return "apply" if frame.engine.pending is not None else "restart"
 
 
 def _against_slot(slot: int) -> Callable[[Frame], str | None]:
     def against(frame: Frame) -> str | None:
-        if frame.preset_in_slot(slot) is None:
+        preset = frame.preset_in_slot(slot)
+        if preset is None:
             return f"There is no preset in slot {slot}."
-        if frame.state in RUNNING_STATES:
-            return f"Stop the engine first (s), then press {slot}."
-        return _against_start(frame)
+        return against_switch(frame, preset.name)
 
     return against
+
+
+def _against_previous(frame: Frame) -> str | None:
+    if frame.engine.previous_preset is None:
+        return "No other preset was ready since the app started."
+    return against_switch(frame, frame.engine.previous_preset)
 
 
 def _slot_title(slot: int) -> Callable[[Frame], str]:
     def title(frame: Frame) -> str:
         preset = frame.preset_in_slot(slot)
-        return f"start {printable(preset.name, 40)}" if preset else f"start preset {slot}"
+        name = printable(preset.name, 40) if preset else f"preset {slot}"
+        return f"{switch_verb(frame)} {name}"
 
     return title
+
+
+def _offers_previous(frame: Frame) -> bool:
+    return frame.state is EngineState.FAILED and _against_previous(frame) is None
+
+
+def _back_title(frame: Frame) -> str:
+    if frame.engine.drain is not None:
+        return "stay"
+    return "drop changes" if frame.engine.pending is not None else "back"
 
 
 def _against_copy(frame: Frame) -> str | None:
@@ -122,16 +108,18 @@ ACTIONS: tuple[Action, ...] = (
         "Engine",
         ("s",),
         in_bar=True,
+        bar_rank=0,
         against=_against_toggle,
     ),
     Action(
         "engine.restart",
         "restart_engine",
-        "restart",
-        "Stop the engine and start the same preset again.",
+        _restart_title,
+        "Apply and keep what is pending by a restart; without changes, restart the same preset.",
         "Engine",
         ("r",),
         in_bar=True,
+        bar_rank=0,
         against=_against_restart,
     ),
     *(
@@ -139,15 +127,39 @@ ACTIONS: tuple[Action, ...] = (
             f"preset.{slot}",
             f"start_slot({slot})",
             _slot_title(slot),
-            f"Start the preset in slot {slot} when nothing runs.",
+            f"Start the preset in slot {slot}, or switch to it.",
             "Presets",
             (str(slot),),
             in_bar=slot == SLOTS[0],
-            bar_text=("1-9", "preset") if slot == SLOTS[0] else None,
+            bar_rank=3,
+            bar_text=("1-9", "switch") if slot == SLOTS[0] else None,
             against=_against_slot(slot),
         )
         for slot in SLOTS
     ),
+    Action(
+        "engine.previous",
+        "start_previous",
+        "previous preset",
+        "Go back to the preset that was ready before this one.",
+        "Presets",
+        ("0",),
+        in_bar=_offers_previous,
+        bar_rank=0,
+        against=_against_previous,
+    ),
+    Action(
+        "view.presets",
+        "show_presets",
+        "presets",
+        "Compare presets, switch, copy, edit and import them.",
+        "Presets",
+        ("p",),
+        in_bar=True,
+        bar_rank=0,
+    ),
+    *CHANGE_ACTIONS,
+    *PRESET_ACTIONS,
     Action(
         "view.log",
         "show_log",
@@ -165,6 +177,37 @@ ACTIONS: tuple[Action, ...] = (
         "View",
         ("g",),
         in_bar=True,
+        bar_rank=3,
+    ),
+    Action(
+        "view.requests",
+        "show_requests",
+        "requests",
+        "Show all requests: sort, filter, and the timeline of each.",
+        "View",
+        ("v",),
+        in_bar=True,
+        bar_rank=2,
+    ),
+    Action(
+        "view.agents",
+        "show_agents",
+        "connect",
+        "Show the settings that connect an agent to this server, and copy them.",
+        "View",
+        ("a",),
+        in_bar=True,
+        bar_rank=3,
+    ),
+    Action(
+        "view.explain",
+        "explain",
+        "explain",
+        "Explain the dashboard's figures, one after the other.",
+        "View",
+        ("x",),
+        in_bar=True,
+        bar_rank=2,
     ),
     Action(
         "view.help",
@@ -175,8 +218,17 @@ ACTIONS: tuple[Action, ...] = (
         ("question_mark",),
         "?",
         in_bar=True,
+        bar_rank=0,
     ),
-    Action("view.back", "go_back", "back", "Go back to the dashboard.", "View", ("escape",), "esc"),
+    Action(
+        "view.back",
+        "go_back",
+        _back_title,
+        "Go back to the dashboard; there, cancel a waiting switch, else drop pending changes.",
+        "View",
+        ("escape",),
+        "esc",
+    ),
     Action(
         "app.palette",
         "command_palette",
@@ -208,7 +260,9 @@ ACTIONS: tuple[Action, ...] = (
         "App",
         ("q", "ctrl+c"),
         in_bar=True,
+        bar_rank=0,
     ),
+    *VIEW_ACTIONS,
 )
 
 BY_CALL: dict[str, Action] = {action.call: action for action in ACTIONS}
@@ -219,20 +273,20 @@ def call_text(name: str, parameters: tuple[object, ...]) -> str:
     return f"{name}({', '.join(map(repr, parameters))})" if parameters else name
 
 
-def bindings() -> list[Binding]:
-    """Make the app's key bindings."""
+def bindings(scope: str = "") -> list[Binding]:
+    """Make the key bindings of the app, or of the view named `scope`."""
     return [
         Binding(
             ",".join(action.keys),
             action.call,
             action.title if isinstance(action.title, str) else action.help,
-            show=action.in_bar,
+            show=bool(action.in_bar),
             key_display=action.key_label,
             tooltip=action.help,
             id=action.id,
         )
         for action in ACTIONS
-        if action.keys
+        if action.keys and action.scope == scope
     ]
 
 

@@ -5,6 +5,7 @@ It knows a `ControlPort` and nothing behind it. Other threads may only post `Eng
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -15,32 +16,36 @@ from textual.actions import ActionParseResult
 from textual.app import App
 from textual.binding import BindingType
 from textual.dom import DOMNode
-from textual.notifications import SeverityLevel
 from textual.screen import Screen
+from textual.theme import Theme
 
+from agentserve.domain.adviser import AdviserState, advise
 from agentserve.domain.control import ControlPort
 from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.log import LogLine
 from agentserve.domain.text import printable
 from agentserve.domain.theme import ThemeSpec
+from agentserve.ui import keymap
 from agentserve.ui.actions import BY_CALL, bindings, call_text
+from agentserve.ui.editor import edit_file
 from agentserve.ui.formatting import about_seconds
 from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
 from agentserve.ui.messages import EngineStateChanged
-from agentserve.ui.palette import ActionProvider
+from agentserve.ui.notifications import NotifyOptions, TerminalNotifier
+from agentserve.ui.palette import ActionProvider, PresetProvider
+from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.screens.dashboard import DashboardScreen
-from agentserve.ui.screens.log import LogScreen
-from agentserve.ui.screens.text import GpuScreen, HelpScreen, TextScreen
+from agentserve.ui.steering import SteeringApp
 from agentserve.ui.themes import role_defaults, to_textual
 
 TICK_S = 0.5
 LOG_LINES_KEPT = 2_000
 _UI = Path(__file__).parent
-_STYLE_SHEETS = ("app.tcss", "screens/dashboard.tcss", "screens/log.tcss", "screens/text.tcss")
+_STYLE_SHEETS = ("app.tcss", "screens/dashboard.tcss")
 _LOG_LINES_IN_FRAME = 60
 
 
-class AgentServeApp(App[None], inherit_bindings=False):
+class AgentServeApp(SteeringApp, inherit_bindings=False):
     """The control panel.
 
     Args:
@@ -48,12 +53,16 @@ class AgentServeApp(App[None], inherit_bindings=False):
         theme_specs: Validated themes with unique names; the first is the default.
         initial_theme: Name of the theme to start with.
         ascii_only: Draw with ASCII signs, for terminals and fonts without block characters.
+        keys: The user's own keys by action id: one, several with commas, or a list.
+        notify: What a change of the engine's state may do outside the screen.
+        api_key_needed: Whether clients must send a key.
+        edit_file: Opens a file in an editor and waits; returns what went wrong.
     """
 
     TITLE = "AgentServe"
-    # The default screen's own CSS_PATH would not be read; all sheets are parsed once, at the start.
+    # The default screen's own CSS_PATH would not be read; the others bring theirs when they open.
     CSS_PATH: ClassVar = [_UI / name for name in _STYLE_SHEETS]
-    COMMANDS: ClassVar = {ActionProvider}
+    COMMANDS: ClassVar = {ActionProvider, PresetProvider}
     BINDINGS: ClassVar[list[BindingType]] = [*bindings()]
 
     def __init__(
@@ -63,12 +72,24 @@ class AgentServeApp(App[None], inherit_bindings=False):
         theme_specs: Sequence[ThemeSpec] = (),
         initial_theme: str | None = None,
         ascii_only: bool = False,
+        keys: Mapping[str, str | Sequence[str]] | None = None,
+        notify: NotifyOptions | None = None,
+        api_key_needed: bool = False,
+        edit_file: Callable[[App[None], str], str | None] = edit_file,
     ) -> None:
         super().__init__()
         # The screen holds still, and a scroll costs one frame over ssh.
         self.animation_level = "none"
         self.control = control
+        self.edit_file = edit_file
         self.ascii_only = ascii_only
+        self.api_key_needed = api_key_needed
+        self._keys = keymap.check(keys or {})
+        self.set_keymap(keymap.textual_keymap(self._keys.keys_of))
+        self._notifier = TerminalNotifier(
+            self._write_to_terminal, notify or NotifyOptions(), in_tmux="TMUX" in os.environ
+        )
+        self._adviser = AdviserState()
         self._frame = EMPTY_FRAME
         self._lines: deque[LogLine] = deque(maxlen=LOG_LINES_KEPT)
         self._log_tail: tuple[LogLine, ...] = ()
@@ -82,11 +103,6 @@ class AgentServeApp(App[None], inherit_bindings=False):
             self.theme = initial_theme
         elif theme_specs:
             self.theme = theme_specs[0].name
-
-    @property
-    def frame(self) -> Frame:
-        """What is shown now."""
-        return self._frame
 
     def get_default_screen(self) -> Screen[Any]:
         """Make the dashboard the bottom of the screen stack."""
@@ -104,6 +120,9 @@ class AgentServeApp(App[None], inherit_bindings=False):
         self.app_resume_signal.subscribe(self, self._redraw_everything)
         self.tick()
         self.set_interval(TICK_S, self.tick)
+        self.theme_changed_signal.subscribe(self, self._remember_theme)
+        for problem in self._keys.problems:
+            self._say(problem, severity="warning")
         if self._unknown_theme is not None:
             name = printable(self._unknown_theme, 60)
             self._say(f"There is no theme {name}; using {self.theme}.", severity="warning")
@@ -112,19 +131,24 @@ class AgentServeApp(App[None], inherit_bindings=False):
         """Take one frame and show what changed."""
         previous = self._frame
         lines = self._read_log()
+        snapshot = self.control.snapshot()
+        advice, self._adviser = advise(snapshot, self._adviser)
         self._frame = Frame(
-            snapshot=self.control.snapshot(),
+            snapshot=snapshot,
             engine_missing=self.control.engine_missing,
             presets=self.control.presets(),
             preset_problems=self.control.preset_problems(),
             log=self._log_tail,
             log_missed=self._log_missed,
+            keys_of=self._keys.keys_of,
+            key_problems=self._keys.problems,
+            advice=advice,
         )
         for screen in self.screen_stack:
-            if isinstance(screen, LogScreen):
+            if isinstance(screen, FrameScreen):
                 screen.extend(lines)
-            if isinstance(screen, DashboardScreen | TextScreen | LogScreen):
                 screen.show(self._frame)
+        self._notifier.show(self._frame.engine)
         if self._has_ticked:
             self._announce(previous)
         self._has_ticked = True
@@ -143,7 +167,7 @@ class AgentServeApp(App[None], inherit_bindings=False):
         if await super().run_action(action, default_namespace, namespaces):
             return True
         known = BY_CALL.get(action.removeprefix("app.")) if isinstance(action, str) else None
-        reason = known.against(self._frame) if known else None
+        reason = known.against(self._frame_here()) if known else None
         if reason is None:
             return False
         self._say(printable(reason), severity="warning")
@@ -156,42 +180,60 @@ class AgentServeApp(App[None], inherit_bindings=False):
             return True
         return None
 
-    def action_toggle_engine(self) -> None:
-        """Start, stop or abort, whichever fits the state."""
-        if self._frame.state in RUNNING_STATES:
-            self.control.stop()
-        else:
-            self.control.start()
-        self.tick()
+    def action_show_presets(self) -> None:
+        """Show the presets, or go back from them."""
+        from agentserve.ui.screens.presets import PresetsScreen
 
-    def action_restart_engine(self) -> None:
-        """Stop and start again with the same preset."""
-        self.control.restart()
-        self.tick()
-
-    def action_start_slot(self, slot: int) -> None:
-        """Start the preset in a slot."""
-        preset = self._frame.preset_in_slot(slot)
-        if preset is not None:
-            self.control.start(preset.name)
-            self.tick()
+        self._toggle_screen(PresetsScreen, lambda: PresetsScreen(self.control.preset_files))
 
     def action_show_log(self) -> None:
         """Show the whole log, or go back from it."""
+        from agentserve.ui.screens.log import LogScreen
+
         self._toggle_screen(LogScreen, lambda: LogScreen(tuple(self._lines), LOG_LINES_KEPT))
 
     def action_show_gpus(self) -> None:
         """Show the details of the GPUs, or go back from them."""
+        from agentserve.ui.screens.text import GpuScreen
+
         self._toggle_screen(GpuScreen, GpuScreen)
+
+    def action_show_requests(self) -> None:
+        """Show the requests, or go back from them."""
+        from agentserve.ui.screens.requests import RequestsScreen
+
+        self._toggle_screen(RequestsScreen, RequestsScreen)
+
+    def action_show_agents(self) -> None:
+        """Show how to connect an agent, or go back."""
+        from agentserve.ui.screens.agents import AgentsScreen
+
+        needed = self.api_key_needed
+        self._toggle_screen(AgentsScreen, lambda: AgentsScreen(api_key_needed=needed))
+
+    def action_explain(self) -> None:
+        """Explain the figures of the dashboard, one after the other."""
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        if isinstance(self.screen, DashboardScreen):
+            self.screen.explain()
 
     def action_show_help(self) -> None:
         """Show the help, or go back from it."""
+        from agentserve.ui.screens.text import HelpScreen
+
         self._toggle_screen(HelpScreen, HelpScreen)
 
     def action_go_back(self) -> None:
-        """Go back to the dashboard."""
+        """Go back to the dashboard; there, give up what waits: first a switch, then changes."""
+        if isinstance(self.screen, FrameScreen) and self.screen.step_back():
+            return
         if len(self.screen_stack) > 1:
             self.pop_screen()
+        elif self._frame.engine.drain is not None:
+            self.action_stay()
+        elif self._frame.engine.pending is not None:
+            self.action_drop_pending()
 
     def action_copy_address(self) -> None:
         """Copy the API's address."""
@@ -208,10 +250,18 @@ class AgentServeApp(App[None], inherit_bindings=False):
         else:
             self._say(f"Saved {printable(saved, 200)}")
 
+    def on_unmount(self) -> None:
+        """Leave the terminal as it was."""
+        self._notifier.close()
+
     async def action_quit(self) -> None:
         """Leave; whoever ran the app stops the engine."""
         running = self._frame.state in RUNNING_STATES
         self.exit(message="Stopping the engine…" if running else None)
+
+    def _frame_here(self) -> Frame:
+        screen = self.screen
+        return screen.with_choice(self._frame) if isinstance(screen, FrameScreen) else self._frame
 
     def _redraw_everything(self, _app: App[Any]) -> None:
         self.refresh(layout=True)
@@ -227,11 +277,12 @@ class AgentServeApp(App[None], inherit_bindings=False):
 
     def _toggle_screen(self, kind: type[Screen[None]], make: Callable[[], Screen[None]]) -> None:
         was_shown = isinstance(self.screen, kind)
-        self.action_go_back()
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
         if not was_shown:
             screen = make()
             self.push_screen(screen)
-            if isinstance(screen, TextScreen | LogScreen):
+            if isinstance(screen, FrameScreen):
                 screen.show(self._frame)
 
     def _announce(self, previous: Frame) -> None:
@@ -241,14 +292,20 @@ class AgentServeApp(App[None], inherit_bindings=False):
         if engine.state is EngineState.READY:
             took = sum(time.duration_s for time in engine.finished_phases)
             after = f" after {about_seconds(took)}" if took else ""
-            self._say(f"{printable(engine.preset or 'The engine', 60)} is ready{after}.")
-            self.bell()
+            ready = f"{printable(engine.preset or 'The engine', 60)} is ready{after}."
+            self._say(ready)
+            self._notifier.announce(ready)
         elif engine.state is EngineState.FAILED:
             failure = engine.failure
             title = printable(failure.title, 80) if failure else "The engine failed"
             cause = printable(failure.cause, 200) if failure else ""
             self._say(cause or "Press l to read the log.", title=title, severity="error")
-            self.bell()
+            self._notifier.announce(f"{title}: {cause}" if cause else title)
 
-    def _say(self, text: str, *, title: str = "", severity: SeverityLevel = "information") -> None:
-        self.notify(text, title=title, severity=severity, markup=False)
+    def _remember_theme(self, theme: Theme) -> None:
+        self.control.remember_theme(theme.name)
+
+    def _write_to_terminal(self, sequence: str) -> None:
+        # The driver's queue is the only way to the terminal that cannot tear another sequence.
+        if self._driver is not None:
+            self._driver.write(sequence)

@@ -14,6 +14,8 @@ FILL = "━"
 HALF = "╸"
 WARM = "╍"
 TRACK = "─"
+CURSOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
+"""Marks the chosen row where there are no colours."""
 
 _ASCII = str.maketrans(
     {
@@ -36,6 +38,8 @@ _ASCII = str.maketrans(
         "▸": ">",
         "✗": "x",
         "↓": "v",
+        "→": ">",
+        CURSOR: ">",
         "↑": "^",
         "°": " ",
         "Δ": "d",

@@ -6,7 +6,7 @@ difference. Colours are named by `Role`; themes and style sheets decide what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -26,6 +26,10 @@ class Role(StrEnum):
     KEY = "key"
     DIMMED = "dimmed"
     ACCENT = "accent"
+    SELECTED = "selected"
+    """The row under a cursor."""
+    MARKED = "marked"
+    """What a search found or the explain key points at."""
     READY = "ready"
     STARTING = "starting"
     STOPPED = "stopped"
@@ -109,6 +113,17 @@ def clip(line: Line, width: int) -> Line:
             kept.append(Span(set_cell_size(span.text, room - 1) + ELLIPSIS, span.role))
         break
     return tuple(kept)
+
+
+def marked_first(line: Line, accepts: Callable[[Span], bool]) -> Line:
+    """Mark the words of the first span that `accepts` takes, and not the blanks around them."""
+    for index, span in enumerate(line):
+        if accepts(span):
+            words = span.text.strip()
+            left, _, right = span.text.partition(words)
+            parts = (Span(left, span.role), Span(words, Role.MARKED), Span(right, span.role))
+            return (*line[:index], *parts, *line[index + 1 :])
+    return line
 
 
 def joined(parts: Sequence[Line], separator: str = " · ") -> Line:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from agentserve.domain.lifecycle import EngineState
+from agentserve.domain.pending import DrainView
 from agentserve.domain.snapshot import EngineView
-from agentserve.ui.formatting import about_seconds, short_seconds, uptime
+from agentserve.ui.formatting import about_seconds, integer, short_seconds, uptime
 from agentserve.ui.lines import Line, Lines, Role, Span, clip, fit, joined, spread
 
 _BADGE_WIDTH = 10
@@ -34,7 +35,9 @@ def draw(engine: EngineView, width: int, height: int) -> Lines:
 
 def badge(engine: EngineView) -> Line:
     """Write the state as a badge of fixed width, with a mark when nothing here is real."""
-    line: list[Span] = [Span(engine.state.upper().center(_BADGE_WIDTH), BADGES[engine.state])]
+    state = "draining" if engine.drain is not None else engine.state
+    role = Role.BADGE_STARTING if engine.drain is not None else BADGES[engine.state]
+    line: list[Span] = [Span(state.upper().center(_BADGE_WIDTH), role)]
     if engine.simulated:
         line += [Span(" "), Span(" SIMULATED ", Role.BADGE_SIMULATED)]
     return tuple(line)
@@ -83,7 +86,36 @@ def fit_short(text: str) -> str:
     return fit(text, min(len(text), 24))
 
 
+def waiting(drain: DrainView) -> Line:
+    """Say what a switch waits for, how long at most, and how to give it up; fixed width."""
+    seconds = max(0.0, drain.remaining_s)
+    minutes = min(int(seconds // 60), 999)
+    target = drain.target_preset
+    return (
+        Span("then ", Role.LABEL),
+        Span(fit(target, min(len(target), 24)) if target else "stop", Role.STRONG),
+        Span(" · ", Role.MUTED),
+        Span(integer(drain.requests_left, 3)),
+        Span(" req left", Role.LABEL),
+        Span(" · ", Role.MUTED),
+        Span(f"{minutes:3d}:{int(seconds) % 60:02d}", Role.STARTING),
+        Span("  esc", Role.KEY),
+        Span(" cancels", Role.LABEL),
+    )
+
+
+def _pending(engine: EngineView) -> Line:
+    changes = len(engine.pending.changes) if engine.pending else 0
+    return (Span(f"{changes} pending", Role.WARNING),) if changes else ()
+
+
 def _times(engine: EngineView) -> Line:
+    if engine.drain is not None:
+        return waiting(engine.drain)
+    return joined([_pending(engine), _clock(engine)])
+
+
+def _clock(engine: EngineView) -> Line:
     if engine.state in (EngineState.STARTING, EngineState.WARMING):
         left = remaining(engine)
         parts: list[Line] = [

@@ -8,7 +8,7 @@ from agentserve.ui.frame import Frame
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, fit, wrap
 
 _KEY_WIDTH = 14
-_NAME_WIDTH = 14
+_NAME_WIDTH = 16
 _MOST_WIDTH = 96
 
 _TERMS: tuple[tuple[str, str], ...] = (
@@ -38,14 +38,18 @@ def draw(frame: Frame, width: int, height: int) -> Lines:
     """
     width = min(width, _MOST_WIDTH)
     lines: list[Line] = []
+    for problem in frame.key_problems:
+        lines += [(Span(row, Role.WARNING),) for row in wrap(problem, width)]
     group = ""
     for action in ACTIONS:
         if action.group != group:
             group = action.group
             lines += [*([BLANK] if lines else []), (Span(group, Role.STRONG),)]
         lines += _action(action, frame, width)
-    lines += [BLANK, (Span("In the log and here", Role.STRONG),)]
-    lines += _entry("↑ ↓ pgup pgdn", "scroll", "Move; end follows the newest line again.", width)
+    lines += [BLANK, (Span("Scrolling", Role.STRONG),)]
+    lines += _entry(
+        "↑ ↓ pgup pgdn", "scroll", "Move; in the log, end follows the newest line again.", width
+    )
     lines += [BLANK, (Span("What the numbers mean", Role.STRONG),)]
     for term, meaning in _TERMS:
         lines += _entry(term, "", meaning, width)
@@ -56,11 +60,11 @@ def _action(action: Action, frame: Frame, width: int) -> list[Line]:
     if action.id.startswith("preset."):
         slot = int(action.keys[0])
         if frame.preset_in_slot(slot) is not None:
-            return _entry(str(slot), "", f"{action.title_at(frame)}, when nothing runs", width)
+            return _entry(action.key_at(frame), "", action.title_at(frame), width)
         if slot != SLOTS[0]:
             return []
-        return _entry("1-9", "preset", "Start the preset in that slot when nothing runs.", width)
-    keys = ", ".join((action.key_label, *action.keys[1:])) if action.keys else "palette"
+        return _entry("1-9", "preset", "Start the preset in that slot, or switch to it.", width)
+    keys = ", ".join(action.keys_at(frame)) or "palette"
     return _entry(keys, action.title_at(frame), action.help, width)
 
 

@@ -6,14 +6,13 @@ from agentserve.domain.request import InFlightRequest, RequestOutcome, RequestRe
 from agentserve.ui.formatting import DASH, clock, count, duration, rate_number, short_seconds
 from agentserve.ui.lines import Line, Lines, Role, Span, clip, fit
 
-_OUTCOMES = {
+OUTCOMES = {
     RequestOutcome.STOP: ("  done   ", Role.MUTED),
     RequestOutcome.LENGTH: ("  length ", Role.MUTED),
     RequestOutcome.ABORTED: ("✗ aborted", Role.WARNING),
     RequestOutcome.ERROR: ("✗ error  ", Role.FAILED),
 }
 _FIXED_WIDTH = 8 + 1 + 6 + 7 + 9 + 8 + 7 + 2 + 9
-_HEADINGS = f"{'prompt':>6}{'cached':>7}{'computed':>9}{'TTFT   ':>8}{'tok/s':>7}  "
 
 
 def draw(
@@ -30,19 +29,41 @@ def draw(
         width: Cells per line.
         height: Rows to use at most, the heading included.
     """
-    who = max(6, width - _FIXED_WIDTH)
-    heading: Line = (Span(f"{'time':<8} {'agent':<{who}}{_HEADINGS}  outcome", Role.MUTED),)
-    rows = [_running(request, who) for request in in_flight]
-    rows += [_ended(record, who) for record in recent[: max(0, height - 1 - len(rows))]]
+    who = name_width(width)
+    rows = [running_row(request, who) for request in in_flight]
+    rows += [ended_row(record, who) for record in recent[: max(0, height - 1 - len(rows))]]
     if not rows:
         rows = [(Span("no requests yet in this generation", Role.MUTED),)]
-    return tuple(clip(line, width) for line in (heading, *rows)[:height])
+    return tuple(clip(line, width) for line in (headings(who), *rows)[:height])
 
 
-def _running(request: InFlightRequest, who: int) -> Line:
+def name_width(width: int) -> int:
+    """Return the cells that are left for the client's name in a row `width` wide."""
+    return max(6, width - _FIXED_WIDTH)
+
+
+def headings(who: int) -> Line:
+    """Write the headings above rows whose client's name has `who` cells."""
+    return tuple(
+        Span(text, Role.MUTED)
+        for text in (
+            f"{'time':<8} ",
+            f"{'agent':<{who}}",
+            f"{'prompt':>6}",
+            f"{'cached':>7}",
+            f"{'computed':>9}",
+            f"{'TTFT   ':>8}",
+            f"{'tok/s':>7}",
+            "    outcome",
+        )
+    )
+
+
+def running_row(request: InFlightRequest, who: int) -> Line:
+    """Write one request that is not finished."""
     return (
         Span(short_seconds(request.elapsed_s) + "  ", Role.ACCENT),
-        Span(fit(_client(request.agent, request.route), who)),
+        Span(fit(client(request.agent, request.route), who)),
         Span(f" {count(request.prompt_tokens)}"),
         Span(f"  {count(request.cached_tokens)}", Role.CACHED),
         Span(f"    {count(request.computed_tokens)}", Role.COMPUTED),
@@ -51,12 +72,12 @@ def _running(request: InFlightRequest, who: int) -> Line:
     )
 
 
-def _ended(record: RequestRecord, who: int) -> Line:
-    outcome, role = _OUTCOMES[record.outcome]
-    name = _client(record.agent, record.route)
+def ended_row(record: RequestRecord, who: int) -> Line:
+    """Write one finished, aborted or failed request."""
+    outcome, role = OUTCOMES[record.outcome]
     return (
         Span(clock(record.finished_at_unix_s) + " ", Role.MUTED),
-        Span(fit(name, who)),
+        Span(fit(client(record.agent, record.route), who)),
         Span(f" {count(record.prompt_tokens)}"),
         Span(f"  {count(record.cached_tokens)}", Role.CACHED),
         Span(f"    {count(record.computed_tokens)}", Role.COMPUTED),
@@ -66,6 +87,7 @@ def _ended(record: RequestRecord, who: int) -> Line:
     )
 
 
-def _client(agent: str | None, route: str | None) -> str:
+def client(agent: str | None, route: str | None) -> str:
+    """Write who asked, and on which route."""
     path = (route or DASH).removeprefix("/v1")
     return f"{agent} {path}" if agent else path

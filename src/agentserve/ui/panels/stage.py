@@ -44,7 +44,7 @@ def draw(
         height: Rows to use at most.
     """
     if engine.state is EngineState.FAILED and engine.failure is not None:
-        return _failed(engine.failure, width, height)
+        return _failed(engine.failure, engine.previous_preset, width, height)
     if engine.state in (EngineState.STARTING, EngineState.WARMING):
         return _starting(engine, width)[: max(0, height)]
     if engine.state is EngineState.STOPPING:
@@ -52,7 +52,12 @@ def draw(
     return _stopped(engine, engine_missing, presets, problems, width)[: max(0, height)]
 
 
-def _failed(failure: Failure, width: int, height: int) -> Lines:
+def _failed(failure: Failure, previous: str | None, width: int, height: int) -> Lines:
+    offers = [("s", "start again"), ("1-9", "another preset"), ("l", "read the log")]
+    if previous is not None:
+        name = fit(previous, min(len(previous), 28))
+        offers.insert(0, ("0", f"start {name} again"))
+        del offers[2]
     where = f"  while in phase {fit(failure.phase, len(failure.phase))}" if failure.phase else ""
     head: list[Line] = [
         clip(
@@ -65,9 +70,7 @@ def _failed(failure: Failure, width: int, height: int) -> Lines:
         *((Span(row, Role.STRONG),) for row in wrap(failure.cause, width, most=4)),
         *(((Span(row),) for row in wrap(failure.hint, width, most=4)) if failure.hint else ()),
         BLANK,
-        _keys(
-            (("s", "start again"), ("1-9", "start another preset"), ("l", "read the log")), width
-        ),
+        _keys(tuple(offers), width),
     ]
     rows = height - len(head) - 2
     if failure.raw and rows > 0:

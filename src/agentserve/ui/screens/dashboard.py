@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.geometry import Size
-from textual.screen import Screen
 from textual.widgets import Static
 
-from agentserve.ui.frame import EMPTY_FRAME, Frame
+from agentserve.domain.pending import PendingView
+from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
+from agentserve.ui.lines import Lines
 from agentserve.ui.panels import (
+    advice,
     gpus,
     header,
     kv,
     latency,
     log,
+    pending,
     prefix_cache,
     requests,
     stage,
     throughput,
 )
+from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from agentserve.ui.widgets.explaining import Explaining
 
 _BY_WIDTH = [(0, "-too-narrow"), (72, "-narrow"), (100, "-medium"), (160, "-wide")]
 _BY_HEIGHT = [(0, "-too-short"), (20, "-short"), (34, "-medium-height"), (50, "-tall")]
 
 
-class DashboardScreen(Screen[None]):
+class DashboardScreen(FrameScreen):
     """Shows the engine, its way to READY or its failure, the GPUs, requests and the log.
 
     Args:
@@ -43,6 +52,11 @@ class DashboardScreen(Screen[None]):
             self.add_class([name for least, name in breakpoints if cells >= least][-1])
         self._panels = (
             Panel(header.draw, lambda f: (f.engine,), id="header"),
+            Panel(
+                advice.draw,
+                lambda f: (f.advice, advice.key_for(f.advice, f)),
+                id="advice",
+            ),
             Panel(
                 stage.draw,
                 lambda f: (f.engine, f.engine_missing, f.presets, f.preset_problems),
@@ -92,15 +106,23 @@ class DashboardScreen(Screen[None]):
                 id="requests",
             ),
             Panel(log.draw, lambda f: (f.log,), lambda f: log.title(f.log_missed), id="log"),
+            Panel(
+                _draw_pending,
+                lambda f: (f.engine.pending, f.state in RUNNING_STATES),
+                lambda f: pending.title(f.engine.pending),
+                id="pending",
+            ),
             ActionBar(),
         )
         self._frame = EMPTY_FRAME
+        self._explaining: Explaining | None = None
 
     def compose(self) -> ComposeResult:
         """Lay the panels out; the style sheet decides how for each size."""
         by_id = {panel.id: panel for panel in self._panels}
         yield Static("Make the window larger: at least 72 x 20.", id="too-small", markup=False)
         yield by_id["header"]
+        yield by_id["advice"]
         yield by_id["stage"]
         with Container(id="metrics"):
             for name in ("kv", "prefix-cache", "latency", "throughput"):
@@ -109,6 +131,7 @@ class DashboardScreen(Screen[None]):
         with Container(id="lower"):
             yield by_id["requests"]
             yield by_id["log"]
+        yield by_id["pending"]
         yield by_id["action-bar"]
 
     def show(self, frame: Frame) -> None:
@@ -118,6 +141,33 @@ class DashboardScreen(Screen[None]):
         has_requests = bool(frame.snapshot.recent_requests or frame.snapshot.in_flight)
         if has_requests != self.has_class("-has-requests"):
             self.set_class(has_requests, "-has-requests")
+        is_pending = frame.engine.pending is not None
+        if is_pending != self.has_class("-pending"):
+            self.set_class(is_pending, "-pending")
         self._frame = frame
         for panel in self._panels:
             panel.show(frame)
+        if self._explaining is not None and not frame.serving:
+            self._explaining.close()
+
+    def explain(self) -> None:
+        """Explain the first figure, or the next one."""
+        if self._explaining is None:
+            # Imported late: most starts of the app never explain anything.
+            from agentserve.ui.widgets.explaining import Explaining
+
+            self._explaining = Explaining(self, self._panels)
+        self._explaining.step(1, self._frame)
+
+    def action_explain_step(self, steps: int) -> None:
+        """Explain the next or the previous figure."""
+        if self._explaining is not None:
+            self._explaining.step(steps, self._frame)
+
+    def step_back(self) -> bool:
+        """Close the explanation, if one is open."""
+        return self._explaining is not None and self._explaining.close()
+
+
+def _draw_pending(view: PendingView | None, runs: bool, width: int, height: int) -> Lines:
+    return pending.draw(view, width, height, runs=runs)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.screen import Screen
 
 from agentserve.ui.frame import Frame
 from agentserve.ui.panels import gpu_detail
 from agentserve.ui.panels import help as help_panel
+from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.panel import Panel
 
 
-class TextScreen(Screen[None]):
+class TextScreen(FrameScreen):
     """A scrolling panel over the whole screen.
 
     Args:
         panel: What to show.
     """
 
+    CSS_PATH = "text.tcss"
     AUTO_FOCUS = "VerticalScroll"
 
     def __init__(self, panel: Panel) -> None:
         super().__init__()
         self._panel = panel
-        self._bar = ActionBar()
+        self._bar = ActionBar("text")
 
     def compose(self) -> ComposeResult:
         """Put the panel in a scrolling container above the action bar."""

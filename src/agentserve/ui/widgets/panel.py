@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from agentserve.ui.frame import Frame
 from agentserve.ui.glyphs import to_ascii
-from agentserve.ui.lines import Line, Lines, Role, cells
+from agentserve.ui.lines import Line, Lines, Role, Span, cells, marked_first
 
 ROLE_CLASSES = {f"role--{role}" for role in Role}
 _UNLIMITED_ROWS = 999
@@ -92,6 +92,7 @@ class Panel(Widget):
         self._lines: Lines = ()
         self._drawn_size = Size(0, 0)
         self._natural_rows = 0
+        self._is_marked: Callable[[Span], bool] | None = None
         self._styles_of_roles = LineStyles(self)
         self.rows_written = 0
         """Counts rows given to the screen since the start; for measurements."""
@@ -123,6 +124,12 @@ class Panel(Widget):
             self.rows_written += len(changed)
             self.refresh(*changed)
 
+    def mark(self, is_marked: Callable[[Span], bool] | None) -> None:
+        """Mark the first piece of text that `is_marked` accepts; None marks nothing."""
+        if is_marked is not None or self._is_marked is not None:
+            self._is_marked = is_marked
+            self.refresh()
+
     def notify_style_update(self) -> None:
         """Take the colours of a new theme."""
         self._styles_of_roles.forget()
@@ -144,7 +151,15 @@ class Panel(Widget):
         if self.size != self._drawn_size:
             self._draw_for(self.size)
         line = self._lines[y] if y < len(self._lines) else ()
+        if self._is_marked is not None and y == self._marked_row():
+            line = marked_first(line, self._is_marked)
         return self._styles_of_roles.strip(line)
+
+    def _marked_row(self) -> int | None:
+        accepts = self._is_marked
+        if accepts is None:
+            return None
+        return next((y for y, line in enumerate(self._lines) if any(map(accepts, line))), None)
 
     def _show_title(self, title: str) -> None:
         if title == self._shown_title:

@@ -1,0 +1,68 @@
+"""A question with its answers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit, wrap
+
+_KEY_WIDTH = 5
+_KEY_TEXTS = {"escape": "esc"}
+
+
+class Choice(NamedTuple):
+    """One answer."""
+
+    key: str
+    """Key name of Textual."""
+    label: str
+    meaning: str
+    """What follows from it, in one sentence; may be empty."""
+    result: str | None
+    """What the dialog returns; None when nothing is to be done."""
+
+
+def draw(
+    body: tuple[str, ...],
+    choices: tuple[Choice, ...],
+    chosen: int,
+    width: int,
+    height: int,
+) -> Lines:
+    """Draw the text and one row an answer, the chosen one marked.
+
+    Args:
+        body: Paragraphs, also from outside.
+        choices: The answers.
+        chosen: Index of the answer that Enter gives.
+        width: Cells per line.
+        height: Rows to use at most; the text is cut before the answers.
+    """
+    rows = [row for text in body for row in wrap(text, width)]
+    most = max(1, height - len(choices) - 1)
+    if len(rows) > most:
+        rows = [*rows[: most - 1], "…"]
+    answers = choice_rows(choices, chosen, width)
+    return (*((Span(row),) for row in rows), BLANK, *answers)[: max(0, height)]
+
+
+def choice_rows(choices: tuple[Choice, ...], chosen: int, width: int) -> Lines:
+    """Draw the answers alone."""
+    widest = max((len(choice.label) for choice in choices), default=0)
+    return tuple(
+        clip(_choice(choice, widest, width, is_chosen=index == chosen), width)
+        for index, choice in enumerate(choices)
+    )
+
+
+def _choice(choice: Choice, label_width: int, width: int, *, is_chosen: bool) -> Line:
+    key = fit(_KEY_TEXTS.get(choice.key, choice.key), _KEY_WIDTH)
+    label = fit(choice.label, label_width)
+    used = 2 + _KEY_WIDTH + label_width + 2
+    meaning = choice.meaning if used + len(choice.meaning) <= width else ""
+    return (
+        Span("▸ " if is_chosen else "  ", Role.ACCENT),
+        Span(key, Role.KEY),
+        Span(label, Role.STRONG if is_chosen else Role.TEXT),
+        Span(f"  {meaning}" if meaning else "", Role.LABEL),
+    )
