@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-SOURCES := src tests bench
+SOURCES := src tests bench tools
 
 .PHONY: help venv demo test test-fast check format bench clean
 
@@ -23,8 +23,8 @@ $(READY): pyproject.toml
 	  echo "  PIP_EXTRA_INDEX_URL=<that index> make $(MAKECMDGOALS)"; exit 1; }
 	@touch $@
 
-demo: $(READY) ## open the app on the preset cpu-tiny, with a real engine
-	@$(BIN)/agentserve-tui --preset cpu-tiny
+demo: $(READY) ## open the app with a real engine: on cpu-tiny, later on the last preset
+	@$(BIN)/agentserve-tui --first-preset cpu-tiny
 
 test: $(READY) ## run every test, real engines included
 	@echo "== all tests: fast ones first, then the real engine"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +16,12 @@ import pytest
 from agentserve.domain.lifecycle import EngineState, StartPhase
 from agentserve.domain.request import RequestOutcome
 from tests.harness.completions import assert_same_answer, chat, complete, long_prompt
-from tests.harness.instance import PtyInstance, pty_instance
+from tests.harness.instance import (
+    COMMAND,
+    PtyInstance,
+    isolated_environment,
+    pty_instance,
+)
 from tests.harness.waiting import wait_until
 
 pytestmark = [pytest.mark.engine, pytest.mark.pty, pytest.mark.timeout(400)]
@@ -248,3 +255,19 @@ def test_quitting_while_loading_ends_within_ten_seconds(app: PtyInstance) -> Non
 def test_the_last_preset_was_remembered(app: PtyInstance) -> None:
     (state,) = app.home.glob("state/state.toml")
     assert 'last_preset = "cpu-tiny"' in state.read_text()
+
+
+def test_finished_requests_are_kept_without_text(app: PtyInstance) -> None:
+    command = [*COMMAND, "history", "--json"]
+    printed = subprocess.run(
+        command,
+        env=isolated_environment(app.home),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(printed.stdout)
+    assert report["total"]["requests"] >= 10
+    assert [preset["name"] for preset in report["presets"]] == ["cpu-tiny"]
+    (database,) = app.home.glob("data/*.sqlite3")
+    assert b"prefix" not in database.read_bytes(), "a word of the prompts"

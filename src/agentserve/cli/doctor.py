@@ -137,7 +137,7 @@ def _address(paths: AppPaths) -> Check:
 
 
 def _folders(paths: AppPaths) -> Iterator[Check]:
-    for name in ("config", "state", "cache", "log"):
+    for name in ("config", "state", "data", "cache", "log"):
         folder: Path = getattr(paths, name)
         nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
         if os.access(nearest, os.W_OK):

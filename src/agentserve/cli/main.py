@@ -14,6 +14,8 @@ from agentserve.domain.errors import AgentServeError
 
 PROGRAM = "agentserve-tui"
 
+_MOST_DAYS = 3650
+
 
 def run(words: list[str]) -> int:
     """Run one command.
@@ -46,6 +48,10 @@ def _dispatch(arguments: argparse.Namespace) -> int:
             from agentserve.cli.presets import presets
 
             return presets(arguments)
+        case "history":
+            from agentserve.cli.history import history
+
+            return history(arguments)
         case "doctor":
             from agentserve.cli.doctor import doctor
 
@@ -67,6 +73,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--no-start", action="store_true", help="open the screen without starting the engine"
     )
+    parser.add_argument(
+        "--first-preset", metavar="NAME", help="preset to start when none was ever chosen"
+    )
     parser.add_argument("--theme", metavar="NAME", help="look of the screen")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
@@ -80,16 +89,36 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--url", metavar="URL", help="base URL of the instance")
     status.add_argument("--json", action="store_true", help="print the whole snapshot as JSON")
 
-    presets = commands.add_parser("presets", help="list, show and check presets")
+    presets = commands.add_parser("presets", help="list, show, check and import presets")
     actions = presets.add_subparsers(dest="action", metavar="ACTION", required=True)
     listing = actions.add_parser("list", help="all presets")
     listing.add_argument("--json", action="store_true")
     show = actions.add_parser("show", help="one preset, as vLLM gets it")
     show.add_argument("name", metavar="NAME")
     show.add_argument("--json", action="store_true")
+    command = actions.add_parser("command", help="the equivalent `vllm serve` command")
+    command.add_argument("name", metavar="NAME")
+    importing = actions.add_parser("import", help="make a preset of a `vllm serve` command")
+    importing.add_argument("name", metavar="NAME", help="name of the new preset")
+    importing.add_argument(
+        "words",
+        metavar="COMMAND",
+        nargs="*",
+        help="the command after --; without it, it is read from standard input",
+    )
     validate = actions.add_parser("validate", help="check all presets, or some files")
     validate.add_argument("files", metavar="FILE", nargs="*")
     validate.add_argument("--json", action="store_true")
+
+    history = commands.add_parser("history", help="what past requests reused and computed")
+    history.add_argument(
+        "--days",
+        metavar="N",
+        type=_days,
+        default=14,
+        help="calendar days, today included; default: %(default)s",
+    )
+    history.add_argument("--json", action="store_true", help="print all totals as JSON")
 
     doctor = commands.add_parser("doctor", help="check this machine")
     doctor.add_argument("--json", action="store_true")
@@ -110,3 +139,10 @@ def _add_start_options(parser: argparse.ArgumentParser) -> None:
         default=argparse.SUPPRESS if missing else False,
         help="play an invented engine, for a look around; nothing is computed",
     )
+
+
+def _days(word: str) -> int:
+    days = int(word)
+    if not 1 <= days <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{days} is not between 1 and {_MOST_DAYS}")
+    return days

@@ -1,4 +1,4 @@
-"""`presets`: list, show and check preset files."""
+"""`presets`: list, show, check and import preset files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from typing import Any
 import msgspec
 
 from agentserve.cli import exit_codes
+from agentserve.config.paths import app_paths
+from agentserve.config.preset_files import PresetFiles
 from agentserve.config.presets import PresetLibrary, check_preset_file
 from agentserve.config.problem import ConfigProblem
+from agentserve.config.start_history import StartHistory
 from agentserve.domain.preset import Preset, vllm_arguments
+from agentserve.domain.serve_command import serve_command, shown_env
 
 
 def presets(arguments: argparse.Namespace) -> int:
-    """Run one of the actions list, show and validate.
+    """Run one of the actions list, show, command, import and validate.
 
     Returns:
         0; for validate 2 when there is a problem.
@@ -25,6 +29,11 @@ def presets(arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "show":
             return _show(PresetLibrary.load().get(arguments.name), as_json=arguments.json)
+        case "command":
+            print(serve_command(PresetLibrary.load().get(arguments.name)))
+            return exit_codes.OK
+        case "import":
+            return _import(arguments.name, arguments.words)
         case "validate":
             return _validate([Path(name) for name in arguments.files], as_json=arguments.json)
         case _:
@@ -38,7 +47,8 @@ def _list(library: PresetLibrary, *, as_json: bool) -> int:
         width = max((len(preset.name) for preset in library.presets), default=0)
         for preset in library.presets:
             slot = str(preset.slot or "-")
-            print(f"{slot}  {preset.name:<{width}}  {preset.device:<4}  {preset.title}")
+            mark = f"  ({_overlay(preset)})" if preset.overlay else ""
+            print(f"{slot}  {preset.name:<{width}}  {preset.device:<4}  {preset.title}{mark}")
     _print_problems(library.problems)
     return exit_codes.OK
 
@@ -54,10 +64,29 @@ def _show(preset: Preset, *, as_json: bool) -> int:
         print(f"about     {preset.description}")
     if preset.evidence is not None:
         print(f"evidence  [{preset.evidence.level}] {preset.evidence.sentence}")
-    for name, value in sorted(preset.env.items()):
+    if preset.overlay:
+        print(f"overlay   {_overlay(preset)}")
+    for name, value in shown_env(preset).items():
         print(f"env       {name}={value}")
     print("arguments " + shlex.join(vllm_arguments(preset, model_path)))
     return exit_codes.OK
+
+
+def _import(name: str, words: list[str]) -> int:
+    if not words and sys.stdin.isatty():
+        print("Paste the command, then press Ctrl+D on a line of its own.", file=sys.stderr)
+    command = shlex.join(words) if words else sys.stdin.read()
+    paths = app_paths()
+    files = PresetFiles(paths, running=lambda: None, history=StartHistory.in_folder_of(paths))
+    files.import_command(command, name)
+    preset = files.library.get(name)
+    print(f"{preset.path}\n{preset.description}")
+    return exit_codes.OK
+
+
+def _overlay(preset: Preset) -> str:
+    values = ", ".join(f"{name} {value}" for name, value in preset.overlay.items())
+    return f"kept from the screen: {values}"
 
 
 def _validate(files: list[Path], *, as_json: bool) -> int:

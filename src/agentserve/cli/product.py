@@ -6,36 +6,36 @@ headless command, and the only place that knows engine, telemetry and configurat
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 import msgspec
 
+from agentserve.cli.pending_changes import PendingChanges, Situation
+from agentserve.cli.preset_choice import PresetChoice
+from agentserve.cli.remembered_starts import RememberedStarts
+from agentserve.cli.reports import EngineReports
 from agentserve.config.listen_address import resolve_listen_address
 from agentserve.config.paths import AppPaths, app_paths
-from agentserve.config.presets import PresetLibrary
+from agentserve.config.preset_files import PresetFiles
 from agentserve.config.problem import ConfigProblem
-from agentserve.config.settings import (
-    RememberedState,
-    load_settings,
-    load_state,
-    save_state,
-)
+from agentserve.config.settings import load_settings
 from agentserve.config.start_history import StartHistory
-from agentserve.domain.control import PresetSummary
-from agentserve.domain.errors import ConfigError
-from agentserve.domain.lifecycle import StateChanged
+from agentserve.domain.control import PresetPort, PresetSummary, SwitchMode
+from agentserve.domain.errors import AgentServeError
+from agentserve.domain.lifecycle import EngineState, StateChanged
 from agentserve.domain.log import LogBatch, LogLine
-from agentserve.domain.preset import Preset, summarize
+from agentserve.domain.pending import CheckState, PendingView, ToggleOption
+from agentserve.domain.preset import Preset
 from agentserve.domain.request import InFlightRequest
 from agentserve.domain.sample import SchedulerFacts
 from agentserve.domain.snapshot import Snapshot, encode_snapshot
+from agentserve.engine.app_log import log_exception
 from agentserve.engine.backend import EngineBackend
+from agentserve.engine.draining import DRAIN_S
 from agentserve.engine.front import Front
 from agentserve.engine.guardian_link import GuardianLink
 from agentserve.engine.listening import base_url, bind_listener
@@ -44,10 +44,12 @@ from agentserve.engine.serve_loop import ServeLoop
 from agentserve.engine.simulated import SimulatedBackend, SimulationScript
 from agentserve.engine.supervisor import EngineSupervisor
 from agentserve.engine.vllm.backend import VllmBackend, vllm_missing
+from agentserve.engine.vllm.preflight import Preflight
 from agentserve.telemetry.collector import SnapshotCollector
 from agentserve.telemetry.engine_stats import EngineStats
 from agentserve.telemetry.gpu import GpuSampler
 from agentserve.telemetry.process_memory import ProcessMemory
+from agentserve.telemetry.request_history import RequestHistory
 
 STOP_TIMEOUT_S = 8.6
 """An engine is gone within this time, or the guardian ends it; quit takes 10 s at most."""
@@ -59,6 +61,8 @@ class ProductOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line says."""
 
     preset: str | None = None
+    first_preset: str | None = None
+    """Stands in for `preset` when nothing was chosen in an earlier run."""
     host: str | None = None
     port: int | None = None
     simulate: bool = False
@@ -80,18 +84,28 @@ class Product:
     def __init__(self, options: ProductOptions, paths: AppPaths | None = None) -> None:
         self._paths = paths or app_paths()
         self.settings, self._setting_problems = load_settings(self._paths)
-        self._library = PresetLibrary.load(self._paths)
-        self._remembered, state_problems = load_state(self._paths)
-        self._setting_problems += state_problems
-        if options.preset is not None:
-            self._library.get(options.preset)
-        self._chosen = options.preset
         self.address = resolve_listen_address(
             self.settings.server, host=options.host, port=options.port
         )
-        self._listener = bind_listener(self.address.host, self.address.port)
         self._app_id = secrets.token_hex(8)
         self._runtime_dir = self._paths.ensure_runtime() / self._app_id
+        if options.simulate:
+            # What an invented engine did must not be remembered for a real one.
+            self._paths = msgspec.structs.replace(self._paths, state=self._runtime_dir / "state")
+        self._gpus = GpuSampler()
+        history = StartHistory.in_folder_of(self._paths)
+        self._starts = RememberedStarts(history)
+        files = self._preset_files = PresetFiles(
+            self._paths,
+            running=lambda: self._supervisor.status.preset,
+            history=history,
+            changed=lambda library: self._choice.adopt(library),
+            renamed=lambda old, new: self._choice.follow_rename(old, new),
+        )
+        self._choice = PresetChoice(
+            self._paths, files.library, options.preset, options.first_preset, self._device
+        )
+        self._listener = bind_listener(self.address.host, self.address.port)
         self._runtime_dir.mkdir(mode=0o700)
         self.output = OutputCapture(self._paths.log)
         self._listeners: tuple[StateListener, ...] = ()
@@ -99,17 +113,24 @@ class Product:
         self._simulated = options.simulate
         self._engine_missing = None if options.simulate else vllm_missing()
         self._stats = EngineStats()
-        self._gpus = GpuSampler()
+        self._pending = PendingChanges(self._check(), self._pending_checked)
+        self._restart_when_checked: SwitchMode | None = None
+        kept = self.settings.history
+        self._history = (
+            RequestHistory(self._paths.request_history, kept.retention_days, run_id=self._app_id)
+            if kept.enabled and not options.simulate
+            else None
+        )
         self._front = Front(self._snapshot_json, self.address.api_key)
         self._loop = ServeLoop(self._front, self._listener)
         self._supervisor = EngineSupervisor(
             backend=self._backend(),
             front=self._front,
-            observer=self._stats,
+            observer=EngineReports(self._stats, self._history, lambda: self._supervisor.status),
             app_id=self._app_id,
             runtime_dir=self._runtime_dir,
             on_change=self._state_changed,
-            history=self._start_history(),
+            history=self._starts,
             log=self.output.ring,
         )
         self._collector = SnapshotCollector(
@@ -121,6 +142,7 @@ class Product:
             in_flight=self._in_flight,
             log_dropped_lines=lambda: self.output.ring.dropped_lines,
             scheduler_facts=self._scheduler_facts,
+            pending=self._pending_view,
         )
         self._supervising: Future[None] | None = None
 
@@ -132,6 +154,8 @@ class Product:
         self.output.add_listener(self._line_logged)
         self.output.start()
         self._gpus.start()
+        if self._history is not None:
+            self._history.start()
         self._loop.start()
         self._supervising = self._loop.submit(self._supervisor.run())
 
@@ -150,6 +174,8 @@ class Product:
                 in_time = False
         in_time = self._loop.close(0.3) and in_time
         self._gpus.stop(0.2)
+        if self._history is not None:
+            self._history.close(0.5)
         self._guardian.close()
         self.output.restore()
         shutil.rmtree(self._runtime_dir, ignore_errors=True)
@@ -178,64 +204,120 @@ class Product:
 
     def presets(self) -> tuple[PresetSummary, ...]:
         """All usable presets in display order."""
-        return tuple(summarize(preset) for preset in self._library.presets)
+        return self._choice.summaries
 
     def preset_problems(self) -> tuple[str, ...]:
         """What is wrong in the user's files, one sentence each."""
-        problems = (*self._library.problems, *self._setting_problems)
-        return tuple(problem.sentence for problem in problems)
+        settings = tuple(problem.sentence for problem in self._setting_problems)
+        history = self._history.problem if self._history is not None else None
+        return (*self._choice.problems, *settings, *((history,) if history else ()))
+
+    @property
+    def preset_files(self) -> PresetPort:
+        """Work on preset files."""
+        return self._preset_files
 
     def start(self, preset: str | None = None) -> None:
         """Ask for a start with `preset`, or with the last chosen one."""
-        self._supervisor.request_start(self._choose(preset))
+        if preset is not None and preset != self._choice.current.name:
+            self._pending.drop()
+        self._supervisor.request_start(self._choice.choose(preset))
 
     def start_at_open(self) -> None:
         """Start what the command line says, or what ran last; nothing on a first visit."""
-        if self._chosen is not None or self._remembered.last_preset is not None or self._simulated:
+        if self._choice.is_asked_for or self._simulated:
             self.start()
 
     def stop(self) -> None:
         """Ask for a stop."""
         self._supervisor.request_stop()
 
-    def restart(self) -> None:
-        """Ask for a stop followed by a start with the current preset."""
-        self._supervisor.request_restart(self._choose(self._supervisor.status.preset))
+    def restart(self, mode: SwitchMode = SwitchMode.ABORT) -> None:
+        """Ask for a restart; applies and keeps pending changes first, once they were checked."""
+        if self._pending.state is CheckState.RUNNING:
+            self._restart_when_checked = mode
+        elif self._pending.state is not CheckState.REFUSED:
+            self._apply_pending()
+            self._replace(self._supervisor.status.preset, mode)
+
+    def switch(self, preset: str, mode: SwitchMode = SwitchMode.ABORT) -> None:
+        """Ask for another preset: starts it, after ending what runs."""
+        self._restart_when_checked = None
+        self._pending.drop()
+        self._replace(preset, mode)
+
+    def cancel_switch(self) -> None:
+        """Give up a switch or restart that still waits for requests."""
+        self._restart_when_checked = None
+        self._supervisor.cancel_drain()
+
+    def propose(self, option: ToggleOption, value: int) -> None:
+        """Make an option pending."""
+        status = self._supervisor.status
+        self._pending.propose(self._choice.current, status.facts, option, value)
+
+    def drop_pending(self) -> None:
+        """Forget all pending changes."""
+        self._restart_when_checked = None
+        self._pending.drop()
+
+    def remember_theme(self, name: str) -> None:
+        """Keep the chosen theme for the next start."""
+        self._choice.remember_theme(name)
 
     @property
-    def default_preset(self) -> str | None:
-        """Name of the preset that `start` without a name takes, or None when there are none."""
-        with contextlib.suppress(ConfigError):
-            return self._default().name
-        return None
+    def theme(self) -> str | None:
+        """The theme chosen on the screen, else the one in `config.toml`, else None."""
+        return self._choice.theme or self.settings.theme
 
-    def _default(self) -> Preset:
-        """Take what was asked for, else the last one, else the first that fits this machine."""
-        for name in (self._chosen, self._remembered.last_preset):
-            with contextlib.suppress(ConfigError):
-                if name is not None:
-                    return self._library.get(name)
-        if not self._library.presets:
-            raise ConfigError("There is no usable preset.", "Run agentserve-tui presets validate.")
-        device = "cuda" if self._gpus.current_report().gpus else "cpu"
-        fitting = [p for p in self._library.presets if p.device in {device, "any"}]
-        return (fitting or list(self._library.presets))[0]
+    def _replace(self, name: str | None, mode: SwitchMode) -> None:
+        drain_s = DRAIN_S if mode is SwitchMode.DRAIN else 0.0
+        self._supervisor.request_restart(self._choice.choose(name), drain_s)
 
-    def _choose(self, name: str | None) -> Preset:
-        preset = self._default() if name is None else self._library.get(name)
-        self._chosen = preset.name
-        if self._remembered.last_preset != preset.name and not self._simulated:
-            self._remembered = RememberedState(last_preset=preset.name)
-            try:
-                save_state(self._paths, self._remembered)
-            except OSError as error:
-                print(f"The choice of preset could not be kept: {error}", file=sys.stderr)
-        return preset
+    def _apply_pending(self) -> None:
+        """Keep what is pending on top of its preset."""
+        if changes := self._pending.changes:
+            self._choice.keep(changes)
+            self._preset_files.reload()
+            self._pending.drop()
 
-    def _start_history(self) -> StartHistory:
-        if self._simulated:
-            return StartHistory(self._runtime_dir / "starts.toml")
-        return StartHistory.in_folder_of(self._paths)
+    def _pending_checked(self) -> None:
+        """Do what waited for the check; on the thread of the check."""
+        mode, self._restart_when_checked = self._restart_when_checked, None
+        if mode is None or self._pending.state is CheckState.REFUSED:
+            return
+        try:
+            self.restart(mode)
+        except AgentServeError as error:
+            log_exception(error)
+
+    def _pending_view(self) -> PendingView | None:
+        if not self._pending.changes:
+            return None
+        status, engine = self._supervisor.status, self._supervisor.engine
+        scheduler = self._scheduler_facts()
+        block_tokens = status.facts.block_tokens if status.facts else None
+        return self._pending.view(
+            Situation(
+                facts=status.facts,
+                running=status.state not in {EngineState.STOPPED, EngineState.FAILED},
+                expected_restart_s=self._starts.expected_start_s(self._choice.current),
+                capacity_tokens_of=self._starts.capacity_tokens_of,
+                warm_tokens=scheduler.blocks_warm * block_tokens
+                if scheduler is not None and block_tokens is not None
+                else None,
+                requests_in_flight=len(engine.in_flight()) if engine is not None else 0,
+            )
+        )
+
+    def _check(self) -> Callable[[Preset], str | None] | None:
+        if self._simulated or self._engine_missing is not None:
+            return None
+        preflight = Preflight(self._paths.cache)
+        return lambda preset: preflight.check(preset).refusal
+
+    def _device(self) -> str:
+        return "cuda" if self._gpus.current_report().gpus else "cpu"
 
     def _backend(self) -> EngineBackend:
         if self._simulated:

@@ -16,6 +16,7 @@ from agentserve.domain.errors import AgentServeError
 from agentserve.domain.lifecycle import StateChanged
 from agentserve.ui.app import AgentServeApp
 from agentserve.ui.messages import EngineStateChanged
+from agentserve.ui.notifications import NotifyOptions
 
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
@@ -37,6 +38,7 @@ def screen(arguments: argparse.Namespace) -> int:
     product = Product(
         ProductOptions(
             preset=arguments.preset,
+            first_preset=arguments.first_preset,
             host=arguments.host,
             port=arguments.port,
             simulate=arguments.simulate,
@@ -45,8 +47,19 @@ def screen(arguments: argparse.Namespace) -> int:
     themes, theme_problems = load_themes(app_paths())
     product.add_problems(theme_problems)
     product.open()
+    settings = product.settings
     app = AgentServeApp(
-        product, theme_specs=themes, initial_theme=arguments.theme or product.settings.theme
+        product,
+        theme_specs=themes,
+        initial_theme=arguments.theme or product.theme,
+        ascii_only=settings.ascii,
+        keys=settings.keys,
+        api_key_needed=product.address.api_key is not None,
+        notify=NotifyOptions(
+            bell=settings.notify.bell,
+            title=settings.notify.title,
+            desktop=settings.notify.desktop,
+        ),
     )
     received: list[int] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 from pathlib import Path
@@ -61,6 +62,49 @@ def test_validate_exits_two_and_names_file_line_and_remedy(
     assert run(["presets", "validate", str(path), "--json"]) == 2
     (found,) = json.loads(capsys.readouterr().out)
     assert found["line"] == 3
+
+
+def test_the_equivalent_command_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["presets", "command", "qwen38-100k"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("vllm serve unsloth/Qwen3.8-27B-NVFP4 ")
+    assert printed.count("\n") == 1
+
+
+def test_a_command_becomes_a_preset(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["A=1", "vllm", "serve", "org/m", "--max-num-seqs", "3", "--port", "9000"]
+    assert run(["presets", "import", "mine", "--", *words]) == 0
+    printed = capsys.readouterr().out
+    assert str(home / "config" / "presets" / "mine.toml") in printed
+    assert "--port" in printed
+    monkeypatch.setattr("sys.stdin", io.StringIO("vllm serve org/m \\\n --max-num-seqs 5\n"))
+    assert run(["presets", "import", "piped"]) == 0
+    assert run(["presets", "show", "piped"]) == 0
+    assert "--max-num-seqs 5" in capsys.readouterr().out
+
+
+def test_a_command_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["presets", "import", "mine", "--", "ls", "-l"]) == 1
+    assert "not a `vllm serve` command" in capsys.readouterr().err
+
+
+def test_kept_toggles_are_marked(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overlay = home / "state" / "overlays" / "cpu-tiny.toml"
+    overlay.parent.mkdir(parents=True)
+    overlay.write_text("[engine]\nmax_num_batched_tokens = 1024\n")
+    assert run(["presets", "list"]) == 0
+    tiny, other, *_ = capsys.readouterr().out.splitlines()
+    assert "kept from the screen: max_num_batched_tokens 1024" in tiny
+    assert "kept" not in other
+    assert run(["presets", "show", "cpu-tiny"]) == 0
+    shown = capsys.readouterr().out
+    assert "overlay   kept from the screen" in shown
+    assert "--max-num-batched-tokens 1024" in shown
+    overlay.write_text("[engine]\nmax_num_batched_token = 1024\n")
+    assert run(["presets", "validate"]) == 2
+    assert f"{overlay}:2: " in capsys.readouterr().err
 
 
 def test_one_broken_preset_does_not_hide_the_others(
