@@ -159,10 +159,17 @@ class PtyInstance(Instance):
         super().close()
         if self.pty.isalive():
             with contextlib.suppress(OSError):
+                # A dialog or a view may be open. A lone escape key is told by the pause after it.
+                self.press("\x1b\x1b\x1b")
+                time.sleep(0.3)
                 self.press("q")
             end_s = time.monotonic() + 12
             while self.pty.isalive() and time.monotonic() < end_s:
                 time.sleep(0.05)
+        if self.pty.isalive():
+            # The guardian ends the engine.
+            self.process.kill()
+            self.process.wait(10)
         self.pty.close(force=True)
 
 
