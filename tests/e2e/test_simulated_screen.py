@@ -25,6 +25,7 @@ from tests.harness.instance import (
     isolated_environment,
     pty_instance,
 )
+from tests.harness.waiting import wait_until
 
 pytestmark = pytest.mark.pty
 
@@ -58,6 +59,24 @@ def test_a_digit_starts_the_preset_in_its_slot(app: PtyInstance) -> None:
     app.press("2")
     app.wait_for_state(EngineState.READY)
     assert app.snapshot().engine.preset == "cpu-tiny-mtp"
+
+
+def test_a_switch_that_is_given_up_changes_nothing(app: PtyInstance) -> None:
+    app.press("s")
+    app.wait_for_state(EngineState.READY)
+    # The screen decides by what it shows.
+    app.wait_for_text("▸ prefill")
+    app.press("2")
+    app.wait_for_text("Switch to cpu-tiny-mtp?")
+    app.press("d")
+    if app.snapshot().engine.drain is None:
+        wait_until(lambda: app.snapshot().engine.drain, 5, "a drain")
+    app.press("\x1b")
+    wait_until(lambda: app.snapshot().engine.drain is None, 5, "no drain")
+    app.press("B")
+    pending = wait_until(lambda: app.snapshot().engine.pending, 5, "a pending change")
+    engine = app.snapshot().engine
+    assert (pending.preset, engine.preset, engine.generation) == ("cpu-tiny", "cpu-tiny", 1)
 
 
 def test_a_running_instance_can_be_asked_from_the_shell(app: PtyInstance) -> None:

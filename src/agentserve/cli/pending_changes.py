@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
+from agentserve.domain.errors import CheckNotMadeError
 from agentserve.domain.lifecycle import EngineFacts
 from agentserve.domain.pending import (
     CheckState,
@@ -21,9 +22,10 @@ from agentserve.domain.pending import (
 )
 from agentserve.domain.preset import Preset
 from agentserve.domain.toggles import refusals, value_of, warnings, with_changes
+from agentserve.engine.app_log import log_line
 
 PresetCheck = Callable[[Preset], str | None]
-"""Says in one sentence why vLLM would refuse a preset, or None; blocks."""
+"""Says in one sentence why vLLM would refuse a preset, or None; blocks; CheckNotMadeError."""
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,11 +159,16 @@ class PendingChanges:
                     self._checking = None
                     return
                 changed = self._checking = with_changes(self._preset, self._changes)
-            refused = check(changed)
+            refused, state = None, CheckState.PASSED
+            try:
+                refused = check(changed)
+            except CheckNotMadeError as error:
+                log_line(error.message)
+                state = CheckState.NONE
             with self._lock:
                 if self._version != version:
                     continue
-                self._state = CheckState.PASSED if refused is None else CheckState.REFUSED
+                self._state = state if refused is None else CheckState.REFUSED
                 self._refusal = refused
                 self._checking = None
             self._on_checked()

@@ -97,8 +97,8 @@ class PresetChoice:
         fitting = [p for p in self._library.presets if p.device in {self._device(), "any"}]
         return (fitting or list(self._library.presets))[0]
 
-    def choose(self, name: str | None) -> Preset:
-        """Put a preset in force, and remember it.
+    def find(self, name: str | None) -> Preset:
+        """Return a preset as its files say now.
 
         Args:
             name: Its name; None means the default.
@@ -106,24 +106,28 @@ class PresetChoice:
         Raises:
             ConfigError: There is no such preset.
         """
-        preset = self.default() if name is None else self._library.get(name)
+        return self.default() if name is None else self._library.get(name)
+
+    def put_in_force(self, preset: Preset) -> None:
+        """Take note that `preset` is what starts now, and remember its name."""
         self._chosen = preset.name
         self._in_force = preset
         self._remember(last_preset=preset.name)
-        return preset
 
-    def keep(self, changes: Mapping[ToggleOption, int]) -> None:
-        """Keep toggles on top of the current preset's file; the library must be read anew then.
+    def keep(self, preset: Preset, changes: Mapping[ToggleOption, int]) -> None:
+        """Keep toggles on top of a preset's file; the library must be read anew then.
 
         Raises:
             ConfigError: They could not be written.
         """
-        save_overlay(self._paths, self._library.get(self.current.name), changes)
+        save_overlay(self._paths, self._library.get(preset.name), changes)
 
     def follow_rename(self, old: str, new: str) -> None:
         """Go on meaning the same preset under its new name."""
         if self._chosen == old:
             self._chosen = new
+        if self._in_force is not None and self._in_force.name == old:
+            self._in_force = msgspec.structs.replace(self._in_force, name=new)
         if self._remembered.last_preset == old:
             self._remember(last_preset=new)
 

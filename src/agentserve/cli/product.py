@@ -6,10 +6,11 @@ headless command, and the only place that knows engine, telemetry and configurat
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 
 import msgspec
@@ -25,15 +26,16 @@ from agentserve.config.problem import ConfigProblem
 from agentserve.config.settings import load_settings
 from agentserve.config.start_history import StartHistory
 from agentserve.domain.control import PresetPort, PresetSummary, SwitchMode
-from agentserve.domain.errors import AgentServeError
-from agentserve.domain.lifecycle import EngineState, StateChanged
+from agentserve.domain.errors import AgentServeError, ConfigError
+from agentserve.domain.lifecycle import EngineFacts, EngineState, StateChanged
 from agentserve.domain.log import LogBatch, LogLine
 from agentserve.domain.pending import CheckState, PendingView, ToggleOption
 from agentserve.domain.preset import Preset
 from agentserve.domain.request import InFlightRequest
 from agentserve.domain.sample import SchedulerFacts
 from agentserve.domain.snapshot import Snapshot, encode_snapshot
-from agentserve.engine.app_log import log_exception
+from agentserve.domain.toggles import with_changes
+from agentserve.engine.app_log import log_exception, log_line
 from agentserve.engine.backend import EngineBackend
 from agentserve.engine.draining import DRAIN_S
 from agentserve.engine.front import Front
@@ -113,7 +115,9 @@ class Product:
         self._simulated = options.simulate
         self._engine_missing = None if options.simulate else vllm_missing()
         self._stats = EngineStats()
+        self._preflight: Preflight | None = None
         self._pending = PendingChanges(self._check(), self._pending_checked)
+        self._kept_problems: tuple[str, ...] = ()
         self._restart_when_checked: SwitchMode | None = None
         kept = self.settings.history
         self._history = (
@@ -166,6 +170,8 @@ class Product:
             False when something did not end in time; the guardian ends what is left.
         """
         in_time = True
+        if self._preflight is not None:
+            self._preflight.close()
         if self._supervising is not None:
             self._supervisor.request_close()
             try:
@@ -210,7 +216,8 @@ class Product:
         """What is wrong in the user's files, one sentence each."""
         settings = tuple(problem.sentence for problem in self._setting_problems)
         history = self._history.problem if self._history is not None else None
-        return (*self._choice.problems, *settings, *((history,) if history else ()))
+        kept = self._kept_problems
+        return (*self._choice.problems, *settings, *kept, *((history,) if history else ()))
 
     @property
     def preset_files(self) -> PresetPort:
@@ -219,9 +226,12 @@ class Product:
 
     def start(self, preset: str | None = None) -> None:
         """Ask for a start with `preset`, or with the last chosen one."""
-        if preset is not None and preset != self._choice.current.name:
+        chosen = self._choice.find(preset) if preset is not None else self._current()
+        if chosen.name != self._current().name:
             self._pending.drop()
-        self._supervisor.request_start(self._choice.choose(preset))
+        self._restart_when_checked = None
+        self._choice.put_in_force(chosen)
+        self._supervisor.request_start(chosen)
 
     def start_at_open(self) -> None:
         """Start what the command line says, or what ran last; nothing on a first visit."""
@@ -230,21 +240,26 @@ class Product:
 
     def stop(self) -> None:
         """Ask for a stop."""
+        self._restart_when_checked = None
         self._supervisor.request_stop()
 
     def restart(self, mode: SwitchMode = SwitchMode.ABORT) -> None:
         """Ask for a restart; applies and keeps pending changes first, once they were checked."""
-        if self._pending.state is CheckState.RUNNING:
-            self._restart_when_checked = mode
-        elif self._pending.state is not CheckState.REFUSED:
-            self._apply_pending()
-            self._replace(self._supervisor.status.preset, mode)
+        # Set before looking: a check that ends meanwhile finds it.
+        self._restart_when_checked = mode
+        if self._pending.state is not CheckState.RUNNING:
+            self._restart_now()
 
     def switch(self, preset: str, mode: SwitchMode = SwitchMode.ABORT) -> None:
         """Ask for another preset: starts it, after ending what runs."""
         self._restart_when_checked = None
-        self._pending.drop()
-        self._replace(preset, mode)
+        chosen = self._choice.find(preset)
+
+        def begin() -> None:
+            self._pending.drop()
+            self._choice.put_in_force(chosen)
+
+        self._supervisor.request_restart(chosen, _drain_s(mode), begin)
 
     def cancel_switch(self) -> None:
         """Give up a switch or restart that still waits for requests."""
@@ -254,7 +269,7 @@ class Product:
     def propose(self, option: ToggleOption, value: int) -> None:
         """Make an option pending."""
         status = self._supervisor.status
-        self._pending.propose(self._choice.current, status.facts, option, value)
+        self._pending.propose(self._current(), status.facts, option, value)
 
     def drop_pending(self) -> None:
         """Forget all pending changes."""
@@ -270,42 +285,65 @@ class Product:
         """The theme chosen on the screen, else the one in `config.toml`, else None."""
         return self._choice.theme or self.settings.theme
 
-    def _replace(self, name: str | None, mode: SwitchMode) -> None:
-        drain_s = DRAIN_S if mode is SwitchMode.DRAIN else 0.0
-        self._supervisor.request_restart(self._choice.choose(name), drain_s)
+    def _current(self) -> Preset:
+        """The preset that is in force; when nothing runs, as its files say now."""
+        current = self._choice.current
+        if self._supervisor.status.state in {EngineState.STOPPED, EngineState.FAILED}:
+            with contextlib.suppress(ConfigError):
+                return self._choice.find(current.name)
+        return current
 
-    def _apply_pending(self) -> None:
-        """Keep what is pending on top of its preset."""
-        if changes := self._pending.changes:
-            self._choice.keep(changes)
-            self._preset_files.reload()
-            self._pending.drop()
-
-    def _pending_checked(self) -> None:
-        """Do what waited for the check; on the thread of the check."""
+    def _restart_now(self) -> None:
+        """Do the restart that was asked for, unless it was taken back or is refused."""
         mode, self._restart_when_checked = self._restart_when_checked, None
         if mode is None or self._pending.state is CheckState.REFUSED:
             return
+        current, changes = self._current(), self._pending.changes
+        changed = with_changes(current, changes)
+
+        def begin() -> None:
+            self._choice.put_in_force(changed)
+            self._pending.drop()
+            if changes:
+                self._keep(changed, changes)
+
+        self._supervisor.request_restart(changed, _drain_s(mode), begin)
+
+    def _keep(self, changed: Preset, changes: Mapping[ToggleOption, int]) -> None:
+        """Keep changes for later starts; what runs has them either way."""
         try:
-            self.restart(mode)
-        except AgentServeError as error:
-            log_exception(error)
+            self._choice.keep(changed, changes)
+        except ConfigError as error:
+            log_line(f"{error.message} {error.hint}")
+            self._kept_problems = (f"{error.message} {error.hint}",)
+            return
+        self._kept_problems = ()
+        self._preset_files.reload()
+        # With what is kept now, so that it compares equal to the library's.
+        self._choice.put_in_force(self._choice.find(changed.name))
+
+    def _pending_checked(self) -> None:
+        """Do what waited for the check; on the thread of the check."""
+        if self._pending.state is CheckState.PASSED:
+            try:
+                self._restart_now()
+            except AgentServeError as error:
+                log_exception(error)
+        else:
+            self._restart_when_checked = None
 
     def _pending_view(self) -> PendingView | None:
         if not self._pending.changes:
             return None
         status, engine = self._supervisor.status, self._supervisor.engine
         scheduler = self._scheduler_facts()
-        block_tokens = status.facts.block_tokens if status.facts else None
         return self._pending.view(
             Situation(
                 facts=status.facts,
                 running=status.state not in {EngineState.STOPPED, EngineState.FAILED},
-                expected_restart_s=self._starts.expected_start_s(self._choice.current),
+                expected_restart_s=self._starts.expected_start_s(self._current()),
                 capacity_tokens_of=self._starts.capacity_tokens_of,
-                warm_tokens=scheduler.blocks_warm * block_tokens
-                if scheduler is not None and block_tokens is not None
-                else None,
+                warm_tokens=_warm_tokens(status.facts, scheduler),
                 requests_in_flight=len(engine.in_flight()) if engine is not None else 0,
             )
         )
@@ -313,7 +351,7 @@ class Product:
     def _check(self) -> Callable[[Preset], str | None] | None:
         if self._simulated or self._engine_missing is not None:
             return None
-        preflight = Preflight(self._paths.cache)
+        preflight = self._preflight = Preflight(self._paths.cache)
         return lambda preset: preflight.check(preset).refusal
 
     def _device(self) -> str:
@@ -345,3 +383,17 @@ class Product:
     def _scheduler_facts(self) -> SchedulerFacts | None:
         engine = self._supervisor.engine
         return None if engine is None else engine.scheduler_facts
+
+
+def _drain_s(mode: SwitchMode) -> float:
+    return DRAIN_S if mode is SwitchMode.DRAIN else 0.0
+
+
+def _warm_tokens(facts: EngineFacts | None, scheduler: SchedulerFacts | None) -> int | None:
+    """Tokens that a restart forgets: the warm share of the capacity.
+
+    Blocks times block size would be wrong on hybrids, whose state checkpoints share the pool.
+    """
+    if facts is None or scheduler is None or not facts.blocks_total or not facts.capacity_tokens:
+        return None
+    return scheduler.blocks_warm * facts.capacity_tokens // facts.blocks_total

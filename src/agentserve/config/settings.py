@@ -70,8 +70,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Action to key or keys; which actions there are is the screen's business."""
     notify: NotifySettings = NotifySettings()
     history: HistorySettings = HistorySettings()
-    strict: bool = False
-    """Whether a problem in any preset or theme file stops the start."""
 
 
 class RememberedState(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@
     AgentServeError            anything that we explain to a person
     +-- ConfigError            a file of the user's, or of ours, says something wrong
     +-- HistoryUnreadableError the database of finished requests cannot be read
+    +-- CheckNotMadeError      whether settings would work could not be found out
     +-- PortTakenError         another process listens on our address
     +-- AddressRefusedError    an address other machines can reach, without an API key
     +-- EngineMissingError     no vLLM in this environment
@@ -38,6 +39,10 @@ class AgentServeError(Exception):
 
 class ConfigError(AgentServeError):
     """A configuration or preset file that cannot be used."""
+
+
+class CheckNotMadeError(AgentServeError):
+    """Whether settings would work could not be found out."""
 
 
 class PortTakenError(AgentServeError):

@@ -128,6 +128,12 @@ class EngineStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last preset that was READY in this run, other than the present one."""
     simulated: bool = False
 
+    def finished_phases_at(self, now_s: float) -> tuple[PhaseTime, ...]:
+        """The finished phases if the present one ended at `now_s`."""
+        if self.phase is None or self.phase_started_at_s is None:
+            return self.finished_phases
+        return (*self.finished_phases, PhaseTime(self.phase, now_s - self.phase_started_at_s))
+
 
 class StateChanged(msgspec.Struct, frozen=True):
     """The engine entered another state or another start phase."""

@@ -51,6 +51,16 @@ def call_in_thread(name: str, function: Callable[[], T]) -> asyncio.Future[T]:
     return future
 
 
+async def done_before(work: asyncio.Task[None], event: asyncio.Event) -> bool:
+    """Wait for a task or an event; tell whether the task is done."""
+    waiting = asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+    return work.done()
+
+
 def _carried(error: BaseException) -> Exception:
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

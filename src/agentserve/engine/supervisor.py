@@ -24,7 +24,6 @@ from agentserve.domain.lifecycle import (
     DrainStatus,
     EngineState,
     EngineStatus,
-    PhaseTime,
     StartPhase,
     StateChanged,
     may_follow,
@@ -33,7 +32,7 @@ from agentserve.domain.preset import Preset
 from agentserve.domain.sample import EngineObserver
 from agentserve.engine.app_log import log_exception
 from agentserve.engine.backend import EngineBackend, RunningEngine, StartOrder
-from agentserve.engine.blocking_call import call_in_thread
+from agentserve.engine.blocking_call import call_in_thread, done_before
 from agentserve.engine.collaborators import LogSource, StartHistory
 from agentserve.engine.draining import Drain
 from agentserve.engine.engine_processes import EngineMark, EngineProcess
@@ -130,14 +129,20 @@ class EngineSupervisor:
         """Start `preset` unless something runs, starts or stops; from any thread."""
         self._call(lambda: self._want(preset, replace=False))
 
-    def request_restart(self, preset: Preset, drain_s: float = 0.0) -> None:
+    def request_restart(
+        self,
+        preset: Preset,
+        drain_s: float = 0.0,
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> None:
         """End what runs, then start `preset`; from any thread.
 
         Args:
             preset: What to start.
             drain_s: How long requests in flight may take to finish first, in seconds.
+            on_begin: Called on the serving loop when it can no longer be given up.
         """
-        self._call(lambda: self._replace(preset, drain_s))
+        self._call(lambda: self._replace(preset, drain_s, on_begin))
 
     def request_stop(self, drain_s: float = 0.0) -> None:
         """End what runs or starts; from any thread.
@@ -145,15 +150,15 @@ class EngineSupervisor:
         Args:
             drain_s: How long requests in flight may take to finish first, in seconds.
         """
-        self._call(lambda: self._replace(None, drain_s))
+        self._call(lambda: self._replace(None, drain_s, lambda: None))
 
     def cancel_drain(self) -> None:
         """Give up a replacement that still waits for requests; from any thread."""
 
         def cancel() -> None:
-            if self._drain is not None:
-                self._drain.give_up()
-                self._drain = None
+            if (drain := self._drain) is not None:
+                self._drop_drain()
+                drain.give_up()
                 self._publish(self._with(drain=None))
 
         self._call(cancel)
@@ -205,23 +210,35 @@ class EngineSupervisor:
     def _want(self, preset: Preset | None, *, replace: bool) -> None:
         if not replace and (self._status.state not in _IDLE or self._wanted is not None):
             return
+        self._drop_drain()  # a decision replaces one that still waits
         self._wanted = preset
         self._stop.set()
         self._wake.set()
 
-    def _replace(self, preset: Preset | None, drain_s: float) -> None:
+    def _replace(self, preset: Preset | None, drain_s: float, on_begin: Callable[[], None]) -> None:
         engine = self._engine
-        if drain_s <= 0 or engine is None or not engine.in_flight():
+
+        def begin() -> None:
             self._want(preset, replace=True)
+            try:
+                on_begin()
+            except Exception as error:  # noqa: BLE001 - the replacement goes on without it
+                log_exception(error)
+
+        if drain_s <= 0 or engine is None or not engine.in_flight():
+            begin()
             return
+        self._drop_drain()
+        target = preset.name if preset else None
+        status = DrainStatus(target_preset=target, deadline_s=self._clock() + drain_s)
+        self._drain = Drain(self._front, engine, status, self._clock)
+        self._drain.begin(begin)
+        self._publish(self._with(drain=status))
+
+    def _drop_drain(self) -> None:
         if self._drain is not None:
             self._drain.cancel()
-        status = DrainStatus(
-            target_preset=preset.name if preset else None, deadline_s=self._clock() + drain_s
-        )
-        self._drain = Drain(self._front, engine, status, self._clock)
-        self._drain.begin(lambda: self._want(preset, replace=True))
-        self._publish(self._with(drain=status))
+            self._drain = None
 
     async def _run_one(self, preset: Preset) -> None:
         """Run one engine from its start to its end, whatever goes wrong."""
@@ -230,9 +247,8 @@ class EngineSupervisor:
             failure = await self._run_generation(preset)
         except Exception as error:  # noqa: BLE001 - after a bug of ours the next start must work
             log_exception(error)
-            failure = stated_failure(
-                "internal", "Error in this app", repr(error), "Open the log with l."
-            )
+            hint = "Open the log with l."
+            failure = stated_failure("internal", "Error in this app", repr(error), hint)
         finally:
             # vLLM freezes the heap while it serves, and its objects would stay for ever. Only here
             # have all frames that held the engine returned.
@@ -245,7 +261,7 @@ class EngineSupervisor:
         serving = asyncio.create_task(self._serve(generation))
         failure: Failure | None = None
         try:
-            if await self._ends_unless_stopped(serving):
+            if await done_before(serving, self._stop):
                 failure = await self._fail(serving)
         finally:
             if failure is None:
@@ -302,7 +318,7 @@ class EngineSupervisor:
             self._with(
                 state=EngineState.READY,
                 facts=engine.facts,
-                finished_phases=self._finished_phases(now_s),
+                finished_phases=self._status.finished_phases_at(now_s),
                 phase=None,
                 phase_started_at_s=None,
                 ready_at_s=now_s,
@@ -385,16 +401,9 @@ class EngineSupervisor:
                 self._with(
                     phase=phase,
                     phase_started_at_s=now_s,
-                    finished_phases=self._finished_phases(now_s),
+                    finished_phases=self._status.finished_phases_at(now_s),
                 )
             )
-
-    def _finished_phases(self, now_s: float) -> tuple[PhaseTime, ...]:
-        status = self._status
-        if status.phase is None or status.phase_started_at_s is None:
-            return status.finished_phases
-        finished = PhaseTime(status.phase, now_s - status.phase_started_at_s)
-        return (*status.finished_phases, finished)
 
     def _with(self, **changes: Any) -> EngineStatus:
         return msgspec.structs.replace(self._status, **changes)
@@ -409,12 +418,3 @@ class EngineSupervisor:
             self._on_change(StateChanged(status, previous))
         except Exception as error:  # noqa: BLE001 - a listener's bug must not end the supervisor
             log_exception(error)
-
-    async def _ends_unless_stopped(self, work: asyncio.Task[None]) -> bool:
-        """Wait for `work` or a stop request; tell whether `work` is done."""
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stop.cancel()
-        return work.done()

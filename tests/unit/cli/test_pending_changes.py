@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from agentserve.cli.pending_changes import PendingChanges, Situation
+from agentserve.domain.errors import CheckNotMadeError
 from agentserve.domain.lifecycle import EngineFacts
 from agentserve.domain.pending import CheckState, PendingView, ToggleOption
 from agentserve.domain.preset import EngineOptions, Preset
@@ -163,6 +164,18 @@ def test_what_we_know_to_be_wrong_is_refused_without_asking() -> None:
     assert view(pending).check is CheckState.REFUSED
     assert view(pending).refusal
     assert checks.asked == []
+
+
+def test_a_check_that_could_not_be_made_is_no_pass() -> None:
+    ended = threading.Event()
+
+    def broken(_: Preset) -> str | None:
+        raise CheckNotMadeError("The child was killed.")
+
+    pending = PendingChanges(broken, ended.set)
+    pending.propose(PRESET, FACTS, BUDGET, 1024)
+    assert ended.wait(10)
+    assert (view(pending).check, view(pending).refusal) == (CheckState.NONE, None)
 
 
 def test_dropping_while_a_check_runs_forgets_its_verdict() -> None:

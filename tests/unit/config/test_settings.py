@@ -36,9 +36,9 @@ def test_without_a_file_the_app_listens_on_this_machine_only(paths: AppPaths) ->
 
 
 def test_values_of_the_file_are_taken(paths: AppPaths) -> None:
-    write_config(paths, 'theme = "dusk"\nstrict = true\n[server]\nport = 9000\napi_key = "k"\n')
+    write_config(paths, 'theme = "dusk"\nascii = true\n[server]\nport = 9000\napi_key = "k"\n')
     settings, problems = load_settings(paths)
-    assert (settings.theme, settings.strict) == ("dusk", True)
+    assert (settings.theme, settings.ascii) == ("dusk", True)
     assert (settings.server.port, settings.server.api_key) == (9000, "k")
     assert problems == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,14 @@ def app(backend: HookedBackend, tmp_path: Path) -> Iterator[Supervised]:
     with supervised(backend, tmp_path) as running:
         running.start()
         yield running
+
+
+def assert_nothing_begins(app: Supervised) -> None:
+    """Nothing changes within a few polls of a drain that should be gone."""
+    before = app.supervisor.status
+    ended = threading.Event()
+    assert not ended.wait(0.5)
+    assert app.supervisor.status == before
 
 
 def test_a_switch_waits_for_requests_and_refuses_new_ones(
@@ -63,6 +72,7 @@ def test_a_given_up_switch_lets_requests_in_again(app: Supervised, backend: Hook
     app.log.wait(lambda c: c.status.drain is None, DEADLINE_S, after)
     assert app.get().status_code == 200
     backend.engine.requests = ()
+    assert_nothing_begins(app)
     assert app.supervisor.status.generation == 1
 
 
@@ -82,6 +92,53 @@ def test_a_stop_can_wait_too_and_a_second_one_does_not(
     app.supervisor.request_stop()
     app.wait_for(EngineState.STOPPED)
     assert app.supervisor.status.drain is None
+    backend.engine.requests = ()
+    assert_nothing_begins(app)
+    assert app.supervisor.status.state is EngineState.STOPPED
+
+
+def test_switching_now_replaces_a_switch_that_waits(
+    app: Supervised, backend: HookedBackend
+) -> None:
+    first = backend.engine
+    first.requests = (REQUEST,)
+    app.supervisor.request_restart(OTHER_PRESET, drain_s=30)
+    app.log.wait(lambda c: c.status.drain is not None, DEADLINE_S)
+    after = len(app.log.changes)
+    app.supervisor.request_restart(PRESET)
+    app.wait_for(EngineState.READY, after=after)
+    first.requests = ()
+    assert_nothing_begins(app)
+    assert (app.supervisor.status.preset, app.supervisor.status.generation) == ("tiny", 2)
+
+
+def test_giving_up_too_late_does_not_bring_the_old_engine_back(
+    app: Supervised, backend: HookedBackend
+) -> None:
+    first = backend.engine
+    first.requests = (REQUEST,)
+    app.supervisor.request_restart(OTHER_PRESET, drain_s=30)
+    app.log.wait(lambda c: c.status.drain is not None, DEADLINE_S)
+    after = len(app.log.changes)
+    first.requests = ()
+    app.wait_for(EngineState.READY, after=after)
+    first.cause_of_death = "It was ended."
+    app.supervisor.cancel_drain()
+    assert_nothing_begins(app)
+    assert app.get().status_code == 200
+
+
+def test_what_belongs_to_a_replacement_is_done_when_it_begins(
+    app: Supervised, backend: HookedBackend
+) -> None:
+    begun: list[str] = []
+    backend.engine.requests = (REQUEST,)
+    app.supervisor.request_restart(OTHER_PRESET, 30, lambda: begun.append("given up"))
+    app.log.wait(lambda c: c.status.drain is not None, DEADLINE_S)
+    app.supervisor.cancel_drain()
+    app.supervisor.request_restart(OTHER_PRESET, 0, lambda: begun.append("begun"))
+    app.log.wait(lambda c: c.status.generation == 2, DEADLINE_S)
+    assert begun == ["begun"]
 
 
 def test_an_engine_that_dies_while_draining_has_failed(

@@ -7,19 +7,19 @@ vLLM reads most of them lazily, and taken back when the engine is gone.
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 
-from agentserve.engine.engine_processes import GROUP_DIR_VARIABLE, EngineMark
+from agentserve.engine.engine_processes import GROUP_DIR_VARIABLE, MARKER_VARIABLE, EngineMark
 from agentserve.engine.vllm.torchvision_ops import child_python_path
 
 # Runs instead of Python where multiprocessing spawns a process: makes and notes a process group,
 # then becomes that Python. Field 22 of proc_pid_stat(5) is the start time.
-_SHIM = """#!{python} -IS
-import os, sys
+_SHIM = """import os, sys
 os.setpgid(0, 0)
 with open("/proc/self/stat") as stat:
     started = stat.read().rpartition(")")[2].split()[19]
@@ -70,6 +70,15 @@ def variables_set(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+def variables_of_others(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment for children that are no part of an engine: without marks, with our imports.
+
+    A child that bears an engine's marker would be ended with it.
+    """
+    kept = {k: v for k, v in environ.items() if k not in {MARKER_VARIABLE, GROUP_DIR_VARIABLE}}
+    return {**kept, "PYTHONPATH": child_python_path(environ.get("PYTHONPATH"))}
+
+
 def prepare_spawning(runtime_dir: Path) -> None:
     """Make multiprocessing start vLLM's processes in a process group of their own.
 
@@ -90,7 +99,11 @@ def prepare_spawning(runtime_dir: Path) -> None:
         resource_tracker.ensure_running()
     finally:
         sys.stderr = screen_stderr
-    shim = runtime_dir / "spawn"
+    shim = runtime_dir / "spawn.py"
     shim.write_text(_SHIM.format(python=sys.executable, group_dir=GROUP_DIR_VARIABLE))
-    shim.chmod(0o700)
-    context.set_executable(str(shim))
+    # Through the shell: a first line can hold neither blanks in a path nor a long one.
+    program = runtime_dir / "spawn"
+    words = shlex.join([sys.executable, "-IS", str(shim)])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    program.chmod(0o700)
+    context.set_executable(str(program))

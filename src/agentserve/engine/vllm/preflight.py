@@ -16,8 +16,10 @@ from typing import Any
 
 import msgspec
 
+from agentserve.domain.errors import CheckNotMadeError
 from agentserve.domain.failure import explain_failure
 from agentserve.domain.preset import Preset, vllm_arguments
+from agentserve.engine.vllm.environment import variables_of_others
 
 _TIMEOUT_S = 180.0
 _COMMAND = [sys.executable, "-m", "agentserve.engine.vllm.preflight"]
@@ -44,28 +46,41 @@ class Preflight:
 
     def __init__(self, cache_dir: Path) -> None:
         self._cache_dir = cache_dir
+        self._child: subprocess.Popen[bytes] | None = None
 
     def check(self, preset: Preset) -> Verdict:
         """Check a preset; blocks for the import of vLLM, about ten seconds.
 
-        Returns:
-            The verdict; a check that cannot be made refuses nothing.
+        Raises:
+            CheckNotMadeError: There is no verdict.
         """
         question = msgspec.json.encode(_Question(preset, str(self._cache_dir)))
-        environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", **preset.env}
+        environment = {
+            **variables_of_others(os.environ),
+            "VLLM_NO_USAGE_STATS": "1",
+            **preset.env,
+        }
         try:
-            result = subprocess.run(
-                _COMMAND,
-                input=question,
-                stdout=subprocess.PIPE,
-                env=environment,
-                timeout=_TIMEOUT_S,
-                check=False,
-            )
-            return msgspec.json.decode(result.stdout.splitlines()[-1], type=Verdict)
+            with subprocess.Popen(
+                _COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+            ) as child:
+                self._child = child
+                try:
+                    answer, _ = child.communicate(question, timeout=_TIMEOUT_S)
+                finally:
+                    child.kill()
+            return msgspec.json.decode(answer.splitlines()[-1], type=Verdict)
         except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
-            os.write(2, f"The settings could not be checked beforehand: {error!r}\n".encode())
-            return Verdict(None)
+            raise CheckNotMadeError(
+                "The settings could not be checked beforehand.", "Open the log with l."
+            ) from error
+        finally:
+            self._child = None
+
+    def close(self) -> None:
+        """End a check that runs; from any thread."""
+        if (child := self._child) is not None:
+            child.kill()
 
 
 def _main() -> None:
