@@ -19,6 +19,7 @@ from agentserve.cli.pending_changes import PendingChanges, Situation
 from agentserve.cli.preset_choice import PresetChoice
 from agentserve.cli.remembered_starts import RememberedStarts
 from agentserve.cli.reports import EngineReports
+from agentserve.cli.runtime_folder import make_runtime_folder
 from agentserve.config.listen_address import resolve_listen_address
 from agentserve.config.paths import AppPaths, app_paths
 from agentserve.config.preset_files import PresetFiles
@@ -108,7 +109,7 @@ class Product:
             self._paths, files.library, options.preset, options.first_preset, self._device
         )
         self._listener = bind_listener(self.address.host, self.address.port)
-        self._runtime_dir.mkdir(mode=0o700)
+        make_runtime_folder(self._runtime_dir.parent, self._app_id)
         self.output = OutputCapture(self._paths.log)
         self._listeners: tuple[StateListener, ...] = ()
         self._guardian = GuardianLink(self._app_id, self._runtime_dir, dict(os.environ))
