@@ -17,7 +17,7 @@ from . import scripted
 
 ADVICE = Advice(
     kind=AdviceKind.ACCEPTANCE,
-    text="MTP: 20 % of the draft tokens are accepted.",
+    text="MTP acceptance is 20 % (n 900 drafts): drafting hardly pays.",
     remedy="fewer draft tokens, or none",
     option=ToggleOption.DRAFT_TOKENS,
     direction=Direction.DOWN,
@@ -67,8 +67,21 @@ def test_a_hint_names_the_users_own_key() -> None:
 
 
 @pytest.mark.parametrize("width", [10, 40, 78, 200])
-def test_the_remedy_stays_where_there_is_no_room_for_all(width: int) -> None:
+def test_what_was_seen_stays_whole_where_there_is_no_room_for_all(width: int) -> None:
     [line] = advice_panel.draw(ADVICE, "m", width, 1)
     assert cells(line) <= width
     if width >= 40:
+        assert "MTP acceptance is 20 % (n 900 drafts)" in plain(line)
+    if width >= 78:
         assert "fewer draft tokens, or none  m" in plain(line)
+
+
+def test_the_remedy_is_shortened_before_it_is_left_out() -> None:
+    advice = msgspec.structs.replace(ADVICE, text="3.5 % of this: why.", remedy="do that, or this")
+    rows = [plain(advice_panel.draw(advice, "m", width, 1)[0]) for width in (60, 44, 30, 20)]
+    assert rows == [
+        "! 3.5 % of this: why.  ▸ do that, or this  m",
+        "! 3.5 % of this: why.  ▸ do that, or this  m",
+        "! 3.5 % of this  ▸ do that  m",
+        "! 3.5 % of this  m",
+    ]

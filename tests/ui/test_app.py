@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from textual.command import DiscoveryHit, Hit
+from textual.command import CommandList, DiscoveryHit, Hit
 from textual.message import Message
 from textual.notifications import Notify
 from textual.pilot import Pilot
@@ -20,8 +20,9 @@ from agentserve.ui.actions import ACTIONS
 from agentserve.ui.app import AgentServeApp
 from agentserve.ui.lines import Role, plain
 from agentserve.ui.messages import EngineStateChanged
-from agentserve.ui.palette import ActionProvider
+from agentserve.ui.palette import ActionProvider, Palette
 from agentserve.ui.screens.dashboard import DashboardScreen
+from agentserve.ui.screens.dialogs import ChoiceDialog
 from agentserve.ui.screens.log import LogScreen
 from agentserve.ui.screens.text import GpuScreen, HelpScreen
 from agentserve.ui.widgets.panel import Panel
@@ -471,3 +472,63 @@ async def test_the_screen_is_saved_as_a_picture_where_one_stands(
         app.action_screenshot(path=str(tmp_path / "missing"))
         await pilot.pause()
     assert len(list(tmp_path.iterdir())) == 1
+
+
+async def test_page_keys_in_a_palette_that_is_not_laid_out_do_not_end_the_app() -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon")
+        await until(pilot, lambda: isinstance(app.screen, Palette))
+        offered = app.screen.query_one(CommandList)
+        await until(pilot, lambda: offered.option_count > 3)
+        # Without room it cannot lay its new rows out, as between a refill and the next layout.
+        offered.display = False
+        await until(pilot, lambda: not offered.scrollable_content_region)
+        offered.clear_options()
+        offered.add_options(["one", "two", "three"])
+        await pilot.press("pagedown", "pageup")
+        assert isinstance(app.screen, Palette)
+        assert app.is_running
+
+
+@pytest.mark.parametrize(("keys", "pressed"), [({}, "q"), ({"app.quit": "f10"}, "f10")])
+async def test_q_or_the_users_own_key_leaves_from_a_question_too(
+    keys: dict[str, str], pressed: str
+) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()), keys=keys)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("s")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceDialog))
+        await pilot.press(pressed)
+        await until(pilot, lambda: not app.is_running)
+
+
+async def test_a_toast_in_ascii_has_an_ascii_border() -> None:
+    app = make_app(scripted.ScriptedControl(), ascii_only=True)
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        for severity in ("information", "warning", "error"):
+            app.notify("text", severity=severity)
+        await until(pilot, lambda: len(app.screen.query("Toast")) == 3)
+        assert {toast.styles.border_left[0] for toast in app.screen.query("Toast")} == {"ascii"}
+
+
+async def test_a_new_problem_with_a_file_is_said_once_while_an_engine_runs() -> None:
+    messages: list[Message] = []
+    control = scripted.ScriptedControl()
+    control.problems = ("a.toml:1: bad.",)
+    app = make_app(control)
+    async with app.run_test(notifications=True, message_hook=messages.append) as pilot:
+        await pilot.pause()
+        assert "a.toml:1: bad." not in toasts(messages)
+        control.current = scripted.serving()
+        app.tick()
+        control.problems = ("a.toml:1: bad.", "b.toml:2: bad.")
+        app.tick()
+        app.tick()
+        await pilot.pause()
+        assert toasts(messages).count("a.toml:1: bad.") == 1
+        assert toasts(messages).count("b.toml:2: bad.") == 1
+        control.problems = tuple(f"c.toml:{line}: bad." for line in range(9))
+        app.tick()
+        await pilot.pause()
+        assert "And 6 more; press p to read all." in toasts(messages)

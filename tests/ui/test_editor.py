@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agentserve.ui.editor import edit_file, editor_command
+from agentserve.engine.engine_processes import GROUP_DIR_VARIABLE, MARKER_VARIABLE
+from agentserve.engine.vllm import torchvision_ops
+from agentserve.ui.editor import edit_file, editor_command, editor_environment
 
 from . import scripted
 from .test_app import make_app
@@ -82,7 +84,7 @@ def test_an_editor_gets_the_terminal_and_the_page_comes_back(
     terminal.process.write(b"\x03")
     terminal.until(lambda: terminal.shows("ended with status"))
     terminal.until(lambda: terminal.shows("edit again"))
-    terminal.process.write(b"q\x1b")
+    terminal.process.write(b"\x1b")
     terminal.until(lambda: not terminal.shows("edit again"))
     terminal.process.write(b"q")
     terminal.until_closed()
@@ -102,3 +104,42 @@ def test_an_editor_that_does_not_exist_is_named(
     terminal.until(lambda: terminal.shows("There is no program"))
     assert terminal.shows("qwen-27b-mtp.toml")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_editor_gets_nothing_that_marks_a_process_as_the_engines_own() -> None:
+    child_site = str(Path(torchvision_ops.__file__).parent / "child_site")
+    environment = {
+        MARKER_VARIABLE: "abc",
+        GROUP_DIR_VARIABLE: "/run/x",
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONPATH": f"{child_site}:/home/me/lib",
+        "TERM": "xterm",
+    }
+    assert editor_environment(environment) == {"PYTHONPATH": "/home/me/lib", "TERM": "xterm"}
+    assert editor_environment({"PYTHONPATH": child_site}) == {}
+    assert Path(child_site).is_dir()
+
+
+@pytest.mark.pty
+def test_an_editor_that_is_opened_beside_an_engine_is_not_marked(
+    open_terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    presets = tmp_path / "presets"
+    presets.mkdir()
+    editor = script(tmp_path, 'env > "$1.env"')
+    terminal = open_terminal(
+        "stopped",
+        EDITOR=editor,
+        VISUAL="",
+        TEST_PRESET_FOLDER=str(presets),
+        VLLM_NO_USAGE_STATS="1",
+        **{MARKER_VARIABLE: "abc"},
+    )
+    terminal.until(lambda: terminal.shows("q quit"))
+    terminal.process.write(b"p\x1b[F")
+    terminal.until(lambda: terminal.shows("What qwen-27b-mtp is good for."))
+    terminal.process.write(b"e")
+    written = presets / "qwen-27b-mtp.toml.env"
+    terminal.until(lambda: written.exists() and "EDITOR=" in written.read_text())
+    assert MARKER_VARIABLE not in written.read_text()
+    assert "VLLM_" not in written.read_text()

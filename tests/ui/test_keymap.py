@@ -7,8 +7,9 @@ from textual.command import DiscoveryHit
 from textual.message import Message
 from textual.notifications import Notify
 
-from agentserve.ui.actions import ACTIONS
+from agentserve.ui.actions import ACTIONS, BY_ID
 from agentserve.ui.app import AgentServeApp
+from agentserve.ui.frame import Frame
 from agentserve.ui.keymap import check, normalized
 from agentserve.ui.lines import plain
 from agentserve.ui.palette import ActionProvider
@@ -176,3 +177,11 @@ async def test_problems_are_said_at_the_start_and_stand_in_the_help() -> None:
         text = " ".join(plain(line) for line in app.screen.query_one("#help", Panel).lines)
         assert "Key g cannot be view.log: it is view.gpus already." in text
         assert "There is no action nope[." in text
+
+
+def test_reasons_name_the_users_own_keys() -> None:
+    keys_of = {"engine.toggle": ("f2",), "engine.restart": ("f3",)}
+    stopped = Frame(snapshot=scripted.stopped(), presets=scripted.PRESETS, keys_of=keys_of)
+    assert BY_ID["engine.restart"].against(stopped) == "Nothing is running; press f2 to start."
+    serving = Frame(snapshot=scripted.serving(), presets=scripted.PRESETS, keys_of=keys_of)
+    assert str(BY_ID["preset.2"].against(serving)).endswith("press f3 to restart it.")

@@ -38,9 +38,9 @@ HOSTILE = "[bold]x[/ \x1b[2J\x1b]0;t\x07\u202eevil\r\n\t 漢字漢字 " + "long 
 Draw = Callable[[Frame, int, int], Lines]
 
 PANELS: dict[str, Draw] = {
-    "header": lambda f, w, h: header.draw(f.engine, w, h),
+    "header": lambda f, w, h: header.draw(f.engine, w, h, back_key="esc"),
     "stage": lambda f, w, h: stage.draw(
-        f.engine, f.engine_missing, f.presets, f.preset_problems, w, h
+        f.engine, f.engine_missing, f.presets, f.preset_problems, w, h, keys_of=f.keys_of
     ),
     "kv": lambda f, w, h: kv.draw(f.snapshot.kv, f.snapshot.history, w, h),
     "prefix cache": lambda f, w, h: prefix_cache.draw(
@@ -210,20 +210,20 @@ def test_without_gpus_the_processes_are_labelled_as_process_memory() -> None:
 
 def test_a_start_shows_what_is_done_what_runs_and_what_is_left() -> None:
     snapshot = scripted.starting(StartPhase.LOAD)
-    text = text_of(stage.draw(snapshot.engine, None, (), (), 78, 12))
+    text = text_of(stage.draw(snapshot.engine, None, (), (), 78, 12, keys_of={}))
     for part in ("✓ import      1.3 s", "▸ load        2.4 s", "· warm-up", "about 31 s left"):
         assert part in text
 
 
 def test_a_first_start_does_not_invent_an_estimate() -> None:
     snapshot = scripted.starting(StartPhase.LOAD, expected_s=None)
-    text = text_of(stage.draw(snapshot.engine, None, (), (), 78, 12))
+    text = text_of(stage.draw(snapshot.engine, None, (), (), 78, 12, keys_of={}))
     assert "left" not in text
     assert "not known yet" in text
 
 
 def test_a_failure_shows_title_cause_hint_raw_lines_and_the_next_key() -> None:
-    text = text_of(stage.draw(scripted.failed().engine, None, (), (), 110, 20))
+    text = text_of(stage.draw(scripted.failed().engine, None, (), (), 110, 20, keys_of={}))
     failure = scripted.FAILURE
     for part in (failure.title, failure.cause, failure.hint, *failure.raw, "press s start again"):
         assert part in text
@@ -232,7 +232,9 @@ def test_a_failure_shows_title_cause_hint_raw_lines_and_the_next_key() -> None:
 def test_a_missing_engine_and_broken_presets_are_said_on_the_first_screen() -> None:
     missing = "No vLLM here: install agentserve-tui[cpu]."
     engine = scripted.stopped().engine
-    text = text_of(stage.draw(engine, missing, scripted.PRESETS, ("a.toml line 3: bad",), 78, 14))
+    text = text_of(
+        stage.draw(engine, missing, scripted.PRESETS, ("a.toml line 3: bad",), 78, 14, keys_of={})
+    )
     for part in (missing, "! a.toml line 3: bad", "1 cpu-tiny", "2 qwen-27b-nvfp4"):
         assert part in text
     assert stage.title(engine, missing) == "No engine installed"
@@ -240,7 +242,7 @@ def test_a_missing_engine_and_broken_presets_are_said_on_the_first_screen() -> N
 
 def test_the_header_says_when_nothing_is_real() -> None:
     engine = msgspec.structs.replace(scripted.serving().engine, simulated=True)
-    text = text_of(header.draw(engine, 120, 2))
+    text = text_of(header.draw(engine, 120, 2, back_key="esc"))
     for part in ("READY", "SIMULATED", "http://127.0.0.1:8000", "gen 3", "up  1:13:09"):
         assert part in text
 
@@ -254,3 +256,40 @@ def test_log_lines_that_sound_wrong_are_told_apart() -> None:
     assert log.severity("INFO all fine") is not log.severity("WARNING slow")
     assert log.severity("ERROR broken") is log.severity("ValueError: broken")
     assert log.title(12) == "Log · 12 lines not shown, see the log file"
+
+
+@pytest.mark.parametrize("width", range(66, 121))
+def test_the_header_shows_a_part_whole_or_not_at_all(width: int) -> None:
+    engine = msgspec.structs.replace(scripted.serving().engine, pending=scripted.pending())
+    text = plain(header.draw(engine, width, 2, back_key="esc")[1])
+    for part in ("gen 3", "TP 2", "vLLM 0.32.0 cuda", "context 98304 tok"):
+        text = text.replace(part, "")
+    assert text.split() == ["·"] * text.count("·") + ["1", "pending", "·", "up", "1:13:09"] or (
+        text.replace("·", "").split() == ["1", "pending", "up", "1:13:09"]
+    )
+
+
+def test_at_80_columns_the_context_stands_beside_what_is_pending() -> None:
+    engine = msgspec.structs.replace(scripted.serving().engine, pending=scripted.pending())
+    text = text_of(header.draw(engine, 78, 2, back_key="esc"))
+    assert "context 98304 tok" in text
+    assert "1 pending" in text
+
+
+def test_the_header_says_simulated_once_beside_the_badge() -> None:
+    engine = msgspec.structs.replace(
+        scripted.serving().engine, simulated=True, vllm_version="simulated", device="simulated"
+    )
+    text = text_of(header.draw(engine, 120, 2, back_key="esc"))
+    assert text.lower().count("simulated") == 2
+    assert "vLLM simulated ·" in text
+
+
+def test_the_first_screens_name_the_users_own_keys() -> None:
+    keys_of = {"engine.toggle": ("f2",), "view.log": ("f4",), "preset.1": ("f7",)}
+    stopped = scripted.stopped().engine
+    text = text_of(stage.draw(stopped, None, scripted.PRESETS, (), 110, 14, keys_of=keys_of))
+    assert "press f2 start cpu-tiny   f7 2 3 4 5 6 7 8 9 start the preset" in text
+    text = text_of(stage.draw(scripted.failed().engine, None, (), (), 110, 20, keys_of=keys_of))
+    assert "press f2 start again" in text
+    assert "f4 read the log" in text

@@ -34,6 +34,7 @@ FOUR = (
     PendingChange(option=ToggleOption.SEATS, before=None, after=8),
     PendingChange(option=ToggleOption.CONTEXT, before=98_304, after=131_072),
 )
+KEYS = ("r", "esc")
 HOSTILE = "[bold]x[/ \x1b[2J\u202eevil 漢字 " + "long " * 60
 
 
@@ -43,7 +44,9 @@ def with_pending(snapshot: Snapshot, view: PendingView | None) -> Snapshot:
 
 
 def drawn(view: PendingView | None, width: int = 116, height: int = 3, *, runs: bool = True) -> str:
-    return "\n".join(plain(line) for line in pending.draw(view, width, height, runs=runs))
+    return "\n".join(
+        plain(line) for line in pending.draw(view, width, height, runs=runs, keys=KEYS)
+    )
 
 
 def test_a_change_is_shown_as_before_and_after_with_all_its_consequences() -> None:
@@ -77,7 +80,7 @@ def test_more_and_less_kv_differ_in_colour(after: int, role: Role) -> None:
     view = scripted.pending(
         consequence=Consequence(capacity_tokens_before=126_812, capacity_tokens_after=after)
     )
-    lines = pending.draw(view, 116, 3, runs=True)
+    lines = pending.draw(view, 116, 3, runs=True, keys=KEYS)
     roles = {span.text: span.role for line in lines for span in line}
     assert roles[f"{after / 1000:.0f}k" if after > 99_999 else "90.0k"] is role
 
@@ -104,7 +107,7 @@ def test_a_refusal_takes_the_place_of_the_consequence_and_only_esc_is_offered() 
 
 def test_warnings_are_shown_as_far_as_there_are_rows_and_counted_beyond() -> None:
     view = scripted.pending(warnings=("First thing.", "Second thing."))
-    assert "! 1 of 2: First thing." in drawn(view, 78, 3)
+    assert "! 2 warnings, r shows all before it applies" in drawn(view, 78, 3)
     tall = drawn(view, 116, 5)
     assert "! First thing." in tall
     assert "! Second thing." in tall
@@ -143,7 +146,7 @@ VIEWS = st.builds(
 def test_it_always_fills_its_rows_and_never_leaves_them(
     view: PendingView, width: int, height: int, runs: bool
 ) -> None:
-    lines = pending.draw(view, width, height, runs=runs)
+    lines = pending.draw(view, width, height, runs=runs, keys=KEYS)
     assert len(lines) == height
     assert all(cells(line) <= width for line in lines)
     assert "".join(plain(line) for line in lines).isprintable()
@@ -377,3 +380,10 @@ async def test_the_end_of_the_steps_is_said() -> None:
         values = [request[2] for request in control.requests]
         assert values == ["1024", "512", "256"]
         assert "256 is the smallest step" in toasts(messages)[0]
+
+
+def test_one_warning_is_whole_or_named_with_the_key_that_shows_it() -> None:
+    assert "! Short thing." in drawn(scripted.pending(warnings=("Short thing.",)), 78, 3)
+    long = drawn(scripted.pending(warnings=("A long thing to say. " * 9,)), 78, 3)
+    assert "! a warning, r shows it first" in long
+    assert "A long" not in long

@@ -502,7 +502,7 @@ def test_the_detail_never_leaves_its_width(
         command=text,
         capacity_tokens=capacity,
     )
-    lines = preset_detail.draw(detail, (text,), base, EngineView(), width, 999)
+    lines = preset_detail.draw(detail, (text,), base, EngineView(), width, 999, keys_of={})
     assert all(cells(line) <= width for line in lines)
     assert "".join(map(plain, lines)).isprintable()
 

@@ -149,7 +149,12 @@ def _folders(paths: AppPaths) -> Iterator[Check]:
 def _files(paths: AppPaths) -> Iterator[Check]:
     library = PresetLibrary.load(paths)
     themes, theme_problems = load_themes(paths)
-    for problem in (*library.problems, *theme_problems):
+    try:
+        _, setting_problems = load_settings(paths)
+    except AgentServeError:
+        # Nothing can listen then; the check of the address has said why.
+        setting_problems = ()
+    for problem in (*setting_problems, *library.problems, *theme_problems):
         yield Check("files", Verdict.PROBLEM, problem.sentence)
     count = f"{len(library.presets)} presets and {len(themes)} themes can be used."
     yield Check("files", Verdict.OK, count)

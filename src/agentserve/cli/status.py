@@ -41,18 +41,28 @@ def status(arguments: argparse.Namespace) -> int:
             f"{url} answered HTTP {error.response.status_code}.",
             f"Set {API_KEY_VARIABLE}." if error.response.status_code == 401 else "",
         ) from error
+    except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
+        raise AgentServeError(
+            f"{url!r} is not an address.", f"Write it as {address.url} is written."
+        ) from error
     except httpx.HTTPError as error:
         raise AgentServeError(
-            f"Nobody answers at {url}: {error}.", "Start agentserve-tui, or name another --url."
+            f"Nobody answers at {url}: {str(error).rstrip('.')}.",
+            "Start agentserve-tui, or name another --url.",
         ) from error
     except msgspec.DecodeError as error:
         raise AgentServeError(
-            f"{url} is not an agentserve-tui: {error}.", "Check --url."
+            f"{url} is not an agentserve-tui: {str(error).rstrip('.')}.", "Check --url."
         ) from error
-    if arguments.json:
-        sys.stdout.buffer.write(answer.content + b"\n")
-    else:
-        print("\n".join(_lines(snapshot)))
+    try:
+        if arguments.json:
+            sys.stdout.buffer.write(answer.content + b"\n")
+        else:
+            print("\n".join(_lines(snapshot)))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has seen enough. Python flushes once more at the end, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_codes.OK
 
 

@@ -64,9 +64,9 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: AdviceKind
     text: str
-    """One sentence with the numbers it rests on."""
+    """One sentence: what was seen with its numbers and, after a colon, what it means."""
     remedy: str
-    """What to do, as a short imperative."""
+    """What to do, in a few words; after ";", "," or "(" what can be left out."""
     option: ToggleOption | None = None
     """The option to change, where one would help."""
     direction: Direction | None = None
@@ -210,8 +210,8 @@ def _decode_stalled(snapshot: Snapshot) -> Advice | None:
         return None
     return Advice(
         kind=AdviceKind.DECODE_STALLED,
-        text=f"Decode is at {rate:.1f} tok/s, its median is {usual:.1f}, while a prompt is"
-        " prefilled.",
+        text=f"Decode {rate:.1f} tok/s, median {usual:.1f}: a prompt is prefilled at the same"
+        " time.",
         remedy="a smaller budget (max_num_batched_tokens)",
         option=ToggleOption.TOKEN_BUDGET,
         direction=Direction.DOWN,
@@ -234,9 +234,9 @@ def _near_ceiling(snapshot: Snapshot) -> Advice | None:
         return None
     return Advice(
         kind=AdviceKind.CEILING,
-        text=f"A prompt has {longest:,} tokens, {_percent(longest / ceiling)} of the context"
-        f" of {ceiling:,}.",
-        remedy="tell the agent this limit, or raise max_model_len",
+        text=f"A prompt fills {_percent(longest / ceiling)} of the context: {longest:,} of"
+        f" {ceiling:,} tokens.",
+        remedy="raise max_model_len, or tell the agent this limit",
         option=ToggleOption.CONTEXT,
         direction=Direction.UP,
     )
@@ -253,8 +253,8 @@ def _seats_full(snapshot: Snapshot) -> Advice | None:
         return None
     return Advice(
         kind=AdviceKind.SEATS_FULL,
-        text=f"{_counted(waiting, 'request')} waiting and all {seats} seats are taken, with"
-        f" {_percent(1 - usage)} of the KV pool not in use.",
+        text=f"{_counted(waiting, 'request')} waiting, all {seats} seats taken:"
+        f" {_percent(1 - usage)} of the KV pool is not in use.",
         remedy="more seats (max_num_seqs)",
         option=ToggleOption.SEATS,
         direction=Direction.UP,
@@ -272,9 +272,9 @@ def _hit_rate(snapshot: Snapshot) -> Advice | None:
         return None
     return Advice(
         kind=AdviceKind.HIT_RATE,
-        text=f"The hit rate fell to {_percent(recent)} (n {cache.recent_requests}) from"
-        f" {_percent(usual)} since ready.",
-        remedy="look for an agent whose prompts begin with something new each time",
+        text=f"Hit rate {_percent(recent)} (n {cache.recent_requests}), {_percent(usual)} since"
+        " ready.",
+        remedy="find prompts that begin anew; an agent may put something new first each time",
     )
 
 
@@ -285,8 +285,7 @@ def _acceptance(snapshot: Snapshot) -> Advice | None:
         return None
     return Advice(
         kind=AdviceKind.ACCEPTANCE,
-        text=f"MTP: {_percent(rate)} of the draft tokens are accepted"
-        f" (n {spec.drafts} drafts): drafting hardly pays.",
+        text=f"MTP acceptance is {_percent(rate)} (n {spec.drafts} drafts): drafting hardly pays.",
         remedy="fewer draft tokens, or none",
         option=ToggleOption.DRAFT_TOKENS,
         direction=Direction.DOWN,

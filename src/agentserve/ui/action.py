@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from textual.keys import format_key
@@ -15,6 +15,21 @@ _KEY_TEXTS = {"escape": "esc", "pageup": "pgup", "pagedown": "pgdn"}
 def key_text(key: str) -> str:
     """Write a key of Textual's naming as people do: `question_mark` as `?`, `escape` as `esc`."""
     return _KEY_TEXTS.get(key) or format_key(key)
+
+
+def key_for(action_id: str, keys_of: Mapping[str, tuple[str, ...]]) -> str:
+    """Write the key that the user has for an action; empty without a key.
+
+    Args:
+        action_id: One of the registry.
+        keys_of: The keys that the user gave, by action id.
+    """
+    # Imported late: conditions in the registry ask here.
+    from agentserve.ui.actions import BY_ID
+
+    if action_id in keys_of:
+        return key_text(keys_of[action_id][0])
+    return BY_ID[action_id].key_label
 
 
 def _possible(_frame: Frame) -> str | None:

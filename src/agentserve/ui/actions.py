@@ -14,6 +14,7 @@ from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.pending import CheckState
 from agentserve.domain.text import printable
 from agentserve.ui.action import Action as Action
+from agentserve.ui.action import key_for
 from agentserve.ui.change_actions import CHANGE_ACTIONS
 from agentserve.ui.conditions import against_start, against_switch, switch_verb
 from agentserve.ui.frame import RUNNING_STATES, Frame
@@ -46,14 +47,18 @@ def _against_toggle(frame: Frame) -> str | None:
 
 def _against_restart(frame: Frame) -> str | None:
     if frame.engine.pending is not None and frame.engine.pending.check is CheckState.REFUSED:
-        return frame.engine.pending.refusal or "The pending changes cannot work; esc drops them."
+        drops = key_for("view.back", frame.keys_of)
+        return (
+            frame.engine.pending.refusal or f"The pending changes cannot work; {drops} drops them."
+        )
     if frame.state in (EngineState.STARTING, EngineState.WARMING, EngineState.READY):
         return None
+    starts = key_for("engine.toggle", frame.keys_of)
     if frame.state is EngineState.STOPPING:
-        return "The engine is stopping; press s when it has stopped."
+        return f"The engine is stopping; press {starts} when it has stopped."
     if frame.engine.pending is not None:
         return against_start(frame)
-    return "Nothing is running; press s to start."
+    return f"Nothing is running; press {starts} to start."
 
 
 def _restart_title(frame: Frame) -> str:
@@ -265,6 +270,7 @@ ACTIONS: tuple[Action, ...] = (
     *VIEW_ACTIONS,
 )
 
+BY_ID: dict[str, Action] = {action.id: action for action in ACTIONS}
 BY_CALL: dict[str, Action] = {action.call: action for action in ACTIONS}
 
 

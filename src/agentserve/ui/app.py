@@ -26,13 +26,14 @@ from agentserve.domain.log import LogLine
 from agentserve.domain.text import printable
 from agentserve.domain.theme import ThemeSpec
 from agentserve.ui import keymap
+from agentserve.ui.action import key_for
 from agentserve.ui.actions import BY_CALL, bindings, call_text
 from agentserve.ui.editor import edit_file
 from agentserve.ui.formatting import about_seconds
 from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
 from agentserve.ui.messages import EngineStateChanged
 from agentserve.ui.notifications import NotifyOptions, TerminalNotifier
-from agentserve.ui.palette import ActionProvider, PresetProvider
+from agentserve.ui.palette import ActionProvider, Palette, PresetProvider
 from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.screens.dashboard import DashboardScreen
 from agentserve.ui.steering import SteeringApp
@@ -43,6 +44,7 @@ LOG_LINES_KEPT = 2_000
 _UI = Path(__file__).parent
 _STYLE_SHEETS = ("app.tcss", "screens/dashboard.tcss")
 _LOG_LINES_IN_FRAME = 60
+_MOST_PROBLEMS_SAID = 3
 
 
 class AgentServeApp(SteeringApp, inherit_bindings=False):
@@ -96,6 +98,7 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
         self._log_next = 0
         self._log_missed = 0
         self._has_ticked = False
+        self._said_problems: set[str] = set()
         for spec in theme_specs:
             self.register_theme(to_textual(spec))
         self._unknown_theme = initial_theme if initial_theme not in self.available_themes else None
@@ -149,6 +152,7 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
                 screen.extend(lines)
                 screen.show(self._frame)
         self._notifier.show(self._frame.engine)
+        self._say_new_problems()
         if self._has_ticked:
             self._announce(previous)
         self._has_ticked = True
@@ -210,6 +214,11 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
 
         needed = self.api_key_needed
         self._toggle_screen(AgentsScreen, lambda: AgentsScreen(api_key_needed=needed))
+
+    def action_command_palette(self) -> None:
+        """Open the palette."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette(id="--command-palette"))
 
     def action_explain(self) -> None:
         """Explain the figures of the dashboard, one after the other."""
@@ -301,6 +310,19 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
             cause = printable(failure.cause, 200) if failure else ""
             self._say(cause or "Press l to read the log.", title=title, severity="error")
             self._notifier.announce(f"{title}: {cause}" if cause else title)
+
+    def _say_new_problems(self) -> None:
+        """Say each problem with a file once while an engine's figures take its place."""
+        if self._frame.state not in RUNNING_STATES:
+            return
+        new = [each for each in self._frame.preset_problems if each not in self._said_problems]
+        self._said_problems.update(new)
+        for problem in new[:_MOST_PROBLEMS_SAID]:
+            self._say(printable(problem, 400), severity="warning")
+        more = len(new) - _MOST_PROBLEMS_SAID
+        if more > 0:
+            key = key_for("view.presets", self._frame.keys_of)
+            self._say(f"And {more} more; press {key} to read all.", severity="warning")
 
     def _remember_theme(self, theme: Theme) -> None:
         self.control.remember_theme(theme.name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.text import printable
+from agentserve.ui.action import key_for
 from agentserve.ui.frame import RUNNING_STATES, Frame
 
 
@@ -21,11 +22,15 @@ def against_switch(frame: Frame, name: str) -> str | None:
     if name == frame.engine.preset and frame.state in RUNNING_STATES:
         shown = printable(name, 40)
         if frame.engine.drain is not None:
-            return f"{shown} is running; press esc to stay with it."
+            return (
+                f"{shown} is running; press {key_for('view.back', frame.keys_of)} to stay with it."
+            )
         if frame.state is EngineState.STOPPING:
-            return f"{shown} is stopping; press s when it has stopped."
+            starts = key_for("engine.toggle", frame.keys_of)
+            return f"{shown} is stopping; press {starts} when it has stopped."
+        restarts = key_for("engine.restart", frame.keys_of)
         doing = "running" if frame.state is EngineState.READY else "starting"
-        return f"{shown} is {doing} already; press r to restart it."
+        return f"{shown} is {doing} already; press {restarts} to restart it."
     return against_start(frame)
 
 

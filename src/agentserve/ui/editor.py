@@ -14,6 +14,12 @@ from textual.app import App, SuspendNotSupported
 _FALLBACK = "vi"
 _TERMINAL = "/dev/tty"
 
+# The names are the engine's, which the screen does not import. A process that carries them is
+# taken for one of the engine's own and ends with it.
+_ENGINE_VARIABLES = ("AGENTSERVE_ENGINE", "AGENTSERVE_GROUP_DIR")
+_ENGINE_PREFIX = "VLLM_"
+_ENGINE_SITE = "/engine/vllm/child_site"
+
 
 def editor_command(environment: Mapping[str, str]) -> list[str]:
     """Return the words of $VISUAL, else of $EDITOR, else `vi`.
@@ -25,6 +31,25 @@ def editor_command(environment: Mapping[str, str]) -> list[str]:
         if environment.get(name, "").strip():
             return shlex.split(environment[name])
     return [_FALLBACK]
+
+
+def editor_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for the editor, without what is there for the engine's processes.
+
+    Args:
+        environment: That of the app, in which an engine may run.
+    """
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name not in _ENGINE_VARIABLES and not name.startswith(_ENGINE_PREFIX)
+    }
+    if "PYTHONPATH" in kept:
+        entries = kept.pop("PYTHONPATH").split(os.pathsep)
+        others = [entry for entry in entries if not entry.endswith(_ENGINE_SITE)]
+        if path := os.pathsep.join(others):
+            kept["PYTHONPATH"] = path
+    return kept
 
 
 def edit_file(app: App[None], path: str) -> str | None:
@@ -53,7 +78,12 @@ def _run(command: list[str]) -> str | None:
     try:
         with _signals_ignored(), _terminal() as terminal:
             status = subprocess.run(
-                command, stdin=terminal, stdout=terminal, stderr=terminal, check=False
+                command,
+                stdin=terminal,
+                stdout=terminal,
+                stderr=terminal,
+                env=editor_environment(os.environ),
+                check=False,
             ).returncode
     except FileNotFoundError:
         return f"There is no program {command[0]!r}; set VISUAL or EDITOR to your editor."

@@ -29,7 +29,7 @@ _NAMED_KEYS = frozenset(
 _RESERVED = {
     "ctrl+b": "tmux uses it",
     "ctrl+s": "terminals stop their output with it",
-    "ctrl+z": "it suspends the program",
+    "ctrl+z": "it is kept free, since shells suspend programs with it",
 }
 
 

@@ -1,12 +1,13 @@
-"""The palette's entries: the actions that are possible now."""
+"""The palette and its entries: the actions that are possible now."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol, cast, runtime_checkable
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from agentserve.domain.text import printable
 from agentserve.ui.actions import ACTIONS, Action
@@ -27,6 +28,16 @@ class HasFrame(Protocol):
 
     def switch_to(self, name: str) -> None:
         """Start a preset or switch to it."""
+
+
+class Palette(CommandPalette):
+    """The palette, whose page keys wait for a list that is filled and not laid out yet."""
+
+    def _action_command_list(self, action: str) -> None:
+        # Textual looks the page up among rows that are laid out. A list that was refilled has none
+        # until the next layout, and the lookup would end the app.
+        with contextlib.suppress(KeyError, IndexError):
+            super()._action_command_list(action)
 
 
 class ActionProvider(Provider):

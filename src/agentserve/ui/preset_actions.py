@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentserve.domain.text import printable
-from agentserve.ui.action import Action
+from agentserve.ui.action import Action, key_for
 from agentserve.ui.conditions import against_switch
 from agentserve.ui.frame import RUNNING_STATES, Frame
 
@@ -14,7 +14,8 @@ def _against_highlighted(frame: Frame) -> str | None:
     if frame.highlighted is None:
         return "There is no preset in the list."
     if frame.highlighted.problem is not None:
-        return f"{printable(frame.highlighted.name, 40)} cannot be used; press e to edit it."
+        name = printable(frame.highlighted.name, 40)
+        return f"{name} cannot be used; press {key_for('presets.edit', frame.keys_of)} to edit it."
     return None
 
 
@@ -35,7 +36,8 @@ def _against_owned(verb: str, *, broken_too: bool) -> Callable[[Frame], str | No
         if preset is None or (preset.problem is not None and not broken_too):
             return _against_highlighted(frame)
         if preset.source == "shipped":
-            return f"A shipped preset cannot be {verb}; press n to make a copy of your own."
+            copies = key_for("presets.duplicate", frame.keys_of)
+            return f"A shipped preset cannot be {verb}; press {copies} to make a copy of your own."
         return None
 
     return against

@@ -16,6 +16,7 @@ from agentserve.domain.control import ControlPort, SwitchMode
 from agentserve.domain.errors import AgentServeError
 from agentserve.domain.pending import CheckState, ToggleOption
 from agentserve.domain.text import printable
+from agentserve.ui.action import key_for
 from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
 from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.toggles import (
@@ -218,7 +219,8 @@ class SteeringApp(App[None], inherit_bindings=False):
         choices: list[Choice] = []
         busy = self._frame.requests_at_work > 0
         if may_wait and busy:
-            choices.append(Choice("d", "wait for them", "New ones get 503; esc cancels it.", _WAIT))
+            meaning = f"New ones get 503; {key_for('view.back', self._frame.keys_of)} cancels it."
+            choices.append(Choice("d", "wait for them", meaning, _WAIT))
         meaning = "Their clients see an error." if busy else ""
         choices.append(Choice("a" if may_wait else now[0], now, meaning, _NOW))
         choices.append(Choice("escape", "cancel", "Nothing happens.", None))

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from agentserve import __version__
 from agentserve.cli.main import run
+from agentserve.domain.snapshot import Snapshot
 
 
 def write_preset(home: Path, name: str, text: str) -> Path:
@@ -150,3 +157,54 @@ def test_doctor_fails_on_a_broken_file(home: Path, capsys: pytest.CaptureFixture
     write_preset(home, "broken", "[engine\n")
     assert run(["doctor"]) == 1
     assert "broken.toml:1" in capsys.readouterr().out
+
+
+def test_doctor_names_what_is_wrong_in_the_config(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = home / "config" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("ascii = 7\n")
+    assert run(["doctor"]) == 1
+    assert f"{config}:1" in capsys.readouterr().out
+
+
+def test_an_address_without_a_scheme_is_refused_in_whole_sentences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["status", "--url", "foo"]) == 1
+    said = capsys.readouterr().err
+    assert "'foo' is not an address." in said
+    assert ".." not in said
+
+
+def test_status_ends_quietly_when_its_reader_has_gone() -> None:
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = msgspec.json.encode(Snapshot())
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        reading, writing = os.pipe()
+        os.close(reading)
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "agentserve", "status", "--url", url],
+                stdout=writing,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                check=False,
+            )
+        finally:
+            os.close(writing)
+            server.shutdown()
+    assert ended.stderr == b""
+    assert ended.returncode == 0

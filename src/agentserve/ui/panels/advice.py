@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from agentserve.domain.adviser import Advice, Direction
 from agentserve.domain.pending import ToggleOption
 from agentserve.ui.actions import ACTIONS
 from agentserve.ui.frame import Frame
 from agentserve.ui.lines import Line, Lines, Role, Span, cells, clip
 
+_DISPENSABLE = re.compile(r"; |, | \(")
 _ACTIONS = {
     (ToggleOption.TOKEN_BUDGET, Direction.DOWN): "change.budget_down",
     (ToggleOption.TOKEN_BUDGET, Direction.UP): "change.budget_up",
@@ -32,7 +35,7 @@ def key_for(advice: Advice | None, frame: Frame) -> str:
 
 
 def draw(advice: Advice | None, key: str, width: int, height: int) -> Lines:
-    """Draw the hint; where there is no room for all of it, the remedy stays.
+    """Draw the hint; where there is no room for all of it, what was seen stays whole.
 
     Args:
         advice: The hint, or None.
@@ -43,11 +46,18 @@ def draw(advice: Advice | None, key: str, width: int, height: int) -> Lines:
     if advice is None:
         return ()[:height]
     mark: Line = (Span("! ", Role.WARNING),)
-    remedy: list[Span] = [Span("  ▸ ", Role.ACCENT), Span(advice.remedy, Role.STRONG)]
-    if key:
-        remedy += [Span("  "), Span(key, Role.KEY)]
-    room = width - cells(mark) - cells(remedy)
-    text = clip((Span(advice.text, Role.TEXT),), max(0, room)) if room >= 24 else ()
-    if not text:
-        remedy = remedy[1:]
-    return (clip((*mark, *text, *remedy), width),)[:height]
+    press: Line = (Span("  "), Span(key, Role.KEY)) if key else ()
+    seen = advice.text.partition(": ")[0]
+    remedy = _DISPENSABLE.split(advice.remedy, maxsplit=1)[0]
+    shown: Line = ()
+    for text, what in (
+        (advice.text, advice.remedy),
+        (seen, advice.remedy),
+        (seen, remedy),
+        (seen, ""),
+    ):
+        does: Line = (Span("  ▸ ", Role.ACCENT), Span(what, Role.STRONG)) if what else ()
+        shown = (*mark, Span(text), *does, *press)
+        if cells(shown) <= width:
+            break
+    return (clip(shown, width),)[:height]

@@ -6,7 +6,7 @@ from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.pending import DrainView
 from agentserve.domain.snapshot import EngineView
 from agentserve.ui.formatting import about_seconds, integer, short_seconds, uptime
-from agentserve.ui.lines import Line, Lines, Role, Span, clip, fit, joined, spread
+from agentserve.ui.lines import Line, Lines, Role, Span, cells, clip, fit, joined, spread
 
 _BADGE_WIDTH = 10
 BADGES = {
@@ -19,17 +19,19 @@ BADGES = {
 }
 
 
-def draw(engine: EngineView, width: int, height: int) -> Lines:
+def draw(engine: EngineView, width: int, height: int, *, back_key: str) -> Lines:
     """Draw state, preset, model and address, and below them times and versions.
 
     Args:
         engine: The engine at the time of the snapshot.
         width: Cells per line.
         height: Rows to use at most.
+        back_key: The key that gives up a switch.
     """
+    times = _times(engine, back_key)
     return (
         spread(_identity(engine, width), (Span(fit_address(engine.endpoint), Role.ACCENT),), width),
-        spread(_versions(engine), _times(engine), width),
+        spread(_versions(engine, width - cells(times) - 1), times, width),
     )[:height]
 
 
@@ -67,17 +69,24 @@ def _identity(engine: EngineView, width: int) -> Line:
     return (*badge(engine), Span("  "), *joined(parts))
 
 
-def _versions(engine: EngineView) -> Line:
+def _versions(engine: EngineView, width: int) -> Line:
+    """Write what fits; a part that does not is left out as a whole, for half a number misleads."""
     parts: list[Line] = []
     if engine.generation:
         parts.append((Span(f"gen {engine.generation}", Role.MUTED),))
     if engine.tensor_parallel_size:
         parts.append((Span(f"TP {engine.tensor_parallel_size}", Role.MUTED),))
     if engine.vllm_version:
-        device = f" {engine.device}" if engine.device else ""
+        is_said = engine.device is None or engine.device == engine.vllm_version
+        device = "" if is_said else f" {engine.device}"
         parts.append((Span(fit_short(f"vLLM {engine.vllm_version}{device}"), Role.MUTED),))
     if engine.settings.max_model_len:
         parts.append((Span(f"context {engine.settings.max_model_len} tok", Role.MUTED),))
+    room = width - _BADGE_WIDTH - 2
+    while parts and cells(joined(parts)) > room:
+        # The version is the widest, and the one that changes least.
+        versions = [part for part in parts if part[0].text.startswith("vLLM")]
+        parts.remove(versions[0] if versions else parts[-1])
     return (Span(" " * (_BADGE_WIDTH + 2)), *joined(parts))
 
 
@@ -86,7 +95,7 @@ def fit_short(text: str) -> str:
     return fit(text, min(len(text), 24))
 
 
-def waiting(drain: DrainView) -> Line:
+def waiting(drain: DrainView, back_key: str) -> Line:
     """Say what a switch waits for, how long at most, and how to give it up; fixed width."""
     seconds = max(0.0, drain.remaining_s)
     minutes = min(int(seconds // 60), 999)
@@ -99,7 +108,7 @@ def waiting(drain: DrainView) -> Line:
         Span(" req left", Role.LABEL),
         Span(" · ", Role.MUTED),
         Span(f"{minutes:3d}:{int(seconds) % 60:02d}", Role.STARTING),
-        Span("  esc", Role.KEY),
+        Span(f"  {back_key}", Role.KEY),
         Span(" cancels", Role.LABEL),
     )
 
@@ -109,9 +118,9 @@ def _pending(engine: EngineView) -> Line:
     return (Span(f"{changes} pending", Role.WARNING),) if changes else ()
 
 
-def _times(engine: EngineView) -> Line:
+def _times(engine: EngineView, back_key: str) -> Line:
     if engine.drain is not None:
-        return waiting(engine.drain)
+        return waiting(engine.drain, back_key)
     return joined([_pending(engine), _clock(engine)])
 
 

@@ -6,7 +6,10 @@ check runs and while the queue behind its consequences moves.
 
 from __future__ import annotations
 
+from rich.cells import cell_len
+
 from agentserve.domain.pending import CheckState, Consequence, PendingChange, PendingView
+from agentserve.domain.text import printable
 from agentserve.ui.formatting import DASH, about_seconds, count
 from agentserve.ui.lines import Line, Lines, Role, Span, cells, clip, fit, joined, spread, wrap
 from agentserve.ui.toggles import change_text
@@ -27,7 +30,9 @@ def title(pending: PendingView | None) -> str:
     return f"Pending · {changes} change{'' if changes == 1 else 's'}, nothing is applied yet"
 
 
-def draw(pending: PendingView | None, width: int, height: int, *, runs: bool) -> Lines:
+def draw(
+    pending: PendingView | None, width: int, height: int, *, runs: bool, keys: tuple[str, str]
+) -> Lines:
     """Draw changes, consequence or refusal, warnings, and the check with the keys below.
 
     Args:
@@ -35,15 +40,16 @@ def draw(pending: PendingView | None, width: int, height: int, *, runs: bool) ->
         width: Cells per line.
         height: Rows to use, at least 3; with 3 of them a warning takes the place of the check.
         runs: Whether applying stops an engine first.
+        keys: The keys that apply and drop the changes.
     """
     if pending is None or height < 3:
         return ()
     refused = pending.check is CheckState.REFUSED
-    keys = _keys(refused=refused, runs=runs)
+    offers = _keys(keys, refused=refused, runs=runs)
     lines: list[Line] = [_changes(pending.changes, width)]
     if refused:
         # Its last row shares the line with the keys.
-        rows = _wrapped((_refusal(pending),), width - cells(keys) - 2)
+        rows = _wrapped((_refusal(pending),), width - cells(offers) - 2)
         body = [_row(row, Role.FAILED) for row in rows]
     else:
         warned = [_row(row, Role.WARNING) for row in _wrapped(pending.warnings, width)]
@@ -52,19 +58,22 @@ def draw(pending: PendingView | None, width: int, height: int, *, runs: bool) ->
     text, role = _CHECKS[pending.check]
     if len(body) > room and not refused:
         # The rest is said in words rather than left out in silence.
-        total = len(pending.warnings)
-        text, role = f"! {pending.warnings[0]}", Role.WARNING
-        if room > 1:
-            text = f"! {total} warnings, r shows all before it applies"
-        elif total > 1:
-            text = f"! 1 of {total}: {pending.warnings[0]}"
+        text, role = _warned(pending.warnings, width - cells(offers) - 2, keys[0]), Role.WARNING
     elif len(body) > room:
         text = " ".join(span.text for line in body[room:] for span in line)
     lines += body[:room]
     lines += [()] * (height - 1 - len(lines))
-    left = clip((_row(text, role)[0],), max(0, width - cells(keys) - 2))
-    lines.append(spread(left, keys, width))
+    left = clip((_row(text, role)[0],), max(0, width - cells(offers) - 2))
+    lines.append(spread(left, offers, width))
     return tuple(clip(line, width) for line in lines)
+
+
+def _warned(warnings: tuple[str, ...], width: int, key: str) -> str:
+    """Write the only warning if it fits, else how many there are and where all can be read."""
+    if len(warnings) == 1:
+        whole = f"! {printable(warnings[0])}"
+        return whole if cell_len(whole) <= width else f"! a warning, {key} shows it first"
+    return f"! {len(warnings)} warnings, {key} shows all before it applies"
 
 
 def _row(text: str, role: Role) -> Line:
@@ -148,9 +157,9 @@ def _capacity(consequence: Consequence) -> Line:
     )
 
 
-def _keys(*, refused: bool, runs: bool) -> Line:
-    drop: Line = (Span("esc", Role.KEY), Span(" drop", Role.LABEL))
+def _keys(keys: tuple[str, str], *, refused: bool, runs: bool) -> Line:
+    drop: Line = (Span(keys[1], Role.KEY), Span(" drop", Role.LABEL))
     if refused:
         return drop
     verb = " apply" if runs else " start with it"
-    return (Span("r", Role.KEY), Span(f"{verb}   ", Role.LABEL), *drop)
+    return (Span(keys[0], Role.KEY), Span(f"{verb}   ", Role.LABEL), *drop)

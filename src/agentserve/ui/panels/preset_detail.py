@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.cells import cell_len
 
 from agentserve.domain.control import OptionDifference, PresetDetail, PresetSummary
 from agentserve.domain.pending import ToggleOption
 from agentserve.domain.snapshot import EngineView
 from agentserve.domain.text import ELLIPSIS, printable
+from agentserve.ui.action import key_for
 from agentserve.ui.formatting import DASH, about_seconds
 from agentserve.ui.frame import RUNNING_STATES
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit, joined, wrap
@@ -25,6 +28,8 @@ def draw(
     engine: EngineView,
     width: int,
     height: int,
+    *,
+    keys_of: Mapping[str, tuple[str, ...]],
 ) -> Lines:
     """Draw the preset, or what is wrong with its file.
 
@@ -35,6 +40,7 @@ def draw(
         engine: Its KV capacity and state now.
         width: Cells per line.
         height: Rows to use at most.
+        keys_of: The keys that the user gave, by action id.
     """
     width = min(width, _MOST_WIDTH)
     lines: list[Line] = []
@@ -42,11 +48,14 @@ def draw(
         lines += [(Span(row, Role.WARNING),) for row in wrap(problem, width, most=6)]
     if detail is None:
         if problems:
-            lines += [BLANK, _keys((("e", "edit the file"), ("d", "delete it")))]
+            edits = (key_for("presets.edit", keys_of), "edit the file")
+            deletes = (key_for("presets.delete", keys_of), "delete it")
+            lines += [BLANK, _keys((edits, deletes))]
         return tuple(clip(line, width) for line in lines[: max(0, height)])
     lines += _what(detail, width)
     lines += _cost(detail, base, engine)
-    lines += _differences("kept on top of the file", detail.overlay, width, hint="o forgets it")
+    hint = f"{key_for('presets.reset', keys_of)} forgets it"
+    lines += _differences("kept on top of the file", detail.overlay, width, hint=hint)
     if base is not None and base.name != detail.summary.name:
         against = f"different from {fit(base.name, min(len(base.name), 40))}"
         lines += _differences(against, detail.differences, width)
@@ -131,7 +140,7 @@ def _figure(
     name = Span(fit(label, _LABEL_WIDTH), Role.LABEL)
     value = written(option, after).rjust(9)
     if is_base or before == after:
-        return (name, Span(value), Span(f" {unit}", Role.LABEL))
+        return (name, Span(value), Span(_unit_of(after, unit), Role.LABEL))
     # MTP and budget are neither more nor less of something good, so they have no colour.
     role = Role.ACCENT
     if option in (ToggleOption.CONTEXT, ToggleOption.SEATS) and before and after:
@@ -139,9 +148,14 @@ def _figure(
     return (
         name,
         Span(value, role),
-        Span(f" {unit}", Role.LABEL),
+        Span(_unit_of(after, unit), Role.LABEL),
         Span(f", was {written(option, before)}", Role.MUTED),
     )
+
+
+def _unit_of(value: int | None, unit: str) -> str:
+    """Write the unit after a number or a dash; "off" has none."""
+    return "" if value == 0 else f" {unit}"
 
 
 def _value(summary: PresetSummary, option: ToggleOption) -> int | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from agentserve.domain.control import PresetSummary
 from agentserve.domain.failure import Failure
 from agentserve.domain.lifecycle import PHASE_ORDER, EngineState, StartPhase
 from agentserve.domain.snapshot import EngineView
+from agentserve.ui.action import key_for
+from agentserve.ui.actions import SLOTS
 from agentserve.ui.formatting import about_seconds, short_seconds
 from agentserve.ui.glyphs import bar
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit, wrap
@@ -32,6 +36,8 @@ def draw(
     problems: tuple[str, ...],
     width: int,
     height: int,
+    *,
+    keys_of: Mapping[str, tuple[str, ...]],
 ) -> Lines:
     """Draw what fits the engine's state.
 
@@ -42,21 +48,33 @@ def draw(
         problems: Preset files that cannot be used, one sentence each.
         width: Cells per line.
         height: Rows to use at most.
+        keys_of: The keys that the user gave, by action id.
     """
     if engine.state is EngineState.FAILED and engine.failure is not None:
-        return _failed(engine.failure, engine.previous_preset, width, height)
+        return _failed(engine.failure, engine.previous_preset, width, height, keys_of)
     if engine.state in (EngineState.STARTING, EngineState.WARMING):
         return _starting(engine, width)[: max(0, height)]
     if engine.state is EngineState.STOPPING:
         return _stopping(width)[: max(0, height)]
-    return _stopped(engine, engine_missing, presets, problems, width)[: max(0, height)]
+    rows = _stopped(engine, engine_missing, presets, problems, width, keys_of)
+    return rows[: max(0, height)]
 
 
-def _failed(failure: Failure, previous: str | None, width: int, height: int) -> Lines:
-    offers = [("s", "start again"), ("1-9", "another preset"), ("l", "read the log")]
+def _failed(
+    failure: Failure,
+    previous: str | None,
+    width: int,
+    height: int,
+    keys_of: Mapping[str, tuple[str, ...]],
+) -> Lines:
+    offers = [
+        (key_for("engine.toggle", keys_of), "start again"),
+        (_slot_keys(keys_of), "another preset"),
+        (key_for("view.log", keys_of), "read the log"),
+    ]
     if previous is not None:
         name = fit(previous, min(len(previous), 28))
-        offers.insert(0, ("0", f"start {name} again"))
+        offers.insert(0, (key_for("engine.previous", keys_of), f"start {name} again"))
         del offers[2]
     where = f"  while in phase {fit(failure.phase, len(failure.phase))}" if failure.phase else ""
     head: list[Line] = [
@@ -133,17 +151,18 @@ def _stopped(
     presets: tuple[PresetSummary, ...],
     problems: tuple[str, ...],
     width: int,
+    keys_of: Mapping[str, tuple[str, ...]],
 ) -> Lines:
     lines: list[Line] = []
+    slots = (_slot_keys(keys_of), "start the preset in that slot")
     if engine_missing:
         lines += [(Span(row, Role.WARNING),) for row in wrap(engine_missing, width, most=4)]
     elif engine.preset:
         chosen = fit(engine.preset, min(len(engine.preset), 40))
-        lines.append(
-            _keys((("s", f"start {chosen}"), ("1-9", "start the preset in that slot")), width)
-        )
+        starts = (key_for("engine.toggle", keys_of), f"start {chosen}")
+        lines.append(_keys((starts, slots), width))
     else:
-        lines.append(_keys((("1-9", "start the preset in that slot"), ("?", "help")), width))
+        lines.append(_keys((slots, (key_for("view.help", keys_of), "help")), width))
     lines.append(BLANK)
     lines += [_preset(preset, engine.preset, width) for preset in presets]
     if not presets:
@@ -157,6 +176,13 @@ def _stopped(
                 for index, row in enumerate(rows)
             ]
     return tuple(clip(line, width) for line in lines)
+
+
+def _slot_keys(keys_of: Mapping[str, tuple[str, ...]]) -> str:
+    """Name the keys of all slots: a range, or each where the user chose some of them."""
+    if not any(f"preset.{slot}" in keys_of for slot in SLOTS):
+        return f"{SLOTS[0]}-{SLOTS[-1]}"
+    return " ".join(key_for(f"preset.{slot}", keys_of) for slot in SLOTS)
 
 
 def _preset(preset: PresetSummary, chosen: str | None, width: int) -> Line:

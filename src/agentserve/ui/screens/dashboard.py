@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
@@ -9,7 +10,10 @@ from textual.containers import Container
 from textual.geometry import Size
 from textual.widgets import Static
 
+from agentserve.domain.control import PresetSummary
 from agentserve.domain.pending import PendingView
+from agentserve.domain.snapshot import EngineView
+from agentserve.ui.action import key_for
 from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
 from agentserve.ui.lines import Lines
 from agentserve.ui.panels import (
@@ -51,15 +55,19 @@ class DashboardScreen(FrameScreen):
         for breakpoints, cells in ((_BY_WIDTH, size.width), (_BY_HEIGHT, size.height)):
             self.add_class([name for least, name in breakpoints if cells >= least][-1])
         self._panels = (
-            Panel(header.draw, lambda f: (f.engine,), id="header"),
+            Panel(
+                _draw_header,
+                lambda f: (f.engine, key_for("view.back", f.keys_of)),
+                id="header",
+            ),
             Panel(
                 advice.draw,
                 lambda f: (f.advice, advice.key_for(f.advice, f)),
                 id="advice",
             ),
             Panel(
-                stage.draw,
-                lambda f: (f.engine, f.engine_missing, f.presets, f.preset_problems),
+                _draw_stage,
+                lambda f: (f.engine, f.engine_missing, f.presets, f.preset_problems, f.keys_of),
                 lambda f: stage.title(f.engine, f.engine_missing),
                 id="stage",
             ),
@@ -108,7 +116,11 @@ class DashboardScreen(FrameScreen):
             Panel(log.draw, lambda f: (f.log,), lambda f: log.title(f.log_missed), id="log"),
             Panel(
                 _draw_pending,
-                lambda f: (f.engine.pending, f.state in RUNNING_STATES),
+                lambda f: (
+                    f.engine.pending,
+                    f.state in RUNNING_STATES,
+                    (key_for("engine.restart", f.keys_of), key_for("view.back", f.keys_of)),
+                ),
                 lambda f: pending.title(f.engine.pending),
                 id="pending",
             ),
@@ -169,5 +181,23 @@ class DashboardScreen(FrameScreen):
         return self._explaining is not None and self._explaining.close()
 
 
-def _draw_pending(view: PendingView | None, runs: bool, width: int, height: int) -> Lines:
-    return pending.draw(view, width, height, runs=runs)
+def _draw_header(engine: EngineView, back_key: str, width: int, height: int) -> Lines:
+    return header.draw(engine, width, height, back_key=back_key)
+
+
+def _draw_stage(
+    engine: EngineView,
+    engine_missing: str | None,
+    presets: tuple[PresetSummary, ...],
+    problems: tuple[str, ...],
+    keys_of: Mapping[str, tuple[str, ...]],
+    width: int,
+    height: int,
+) -> Lines:
+    return stage.draw(engine, engine_missing, presets, problems, width, height, keys_of=keys_of)
+
+
+def _draw_pending(
+    view: PendingView | None, runs: bool, keys: tuple[str, str], width: int, height: int
+) -> Lines:
+    return pending.draw(view, width, height, runs=runs, keys=keys)

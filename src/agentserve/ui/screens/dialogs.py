@@ -40,7 +40,10 @@ class ChoiceDialog(FrameScreen, ModalScreen[None]):
 
     CSS_PATH = "dialogs.tcss"
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+c", "app.quit", show=False)]
+    # With the action's id, so that the user's own keys hold here too.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "app.quit", show=False, id="app.quit")
+    ]
 
     def __init__(
         self,

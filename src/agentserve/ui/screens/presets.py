@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from agentserve.domain.snapshot import EngineView
 from agentserve.domain.text import printable
 from agentserve.ui.actions import BY_CALL, bindings, call_text
 from agentserve.ui.frame import EMPTY_FRAME, Frame, Highlighted
+from agentserve.ui.lines import Lines
 from agentserve.ui.panels import preset_detail, preset_list
 from agentserve.ui.panels.dialog import Choice
 from agentserve.ui.screens.base import FrameScreen
@@ -67,8 +68,8 @@ class PresetsScreen(FrameScreen):
             id="preset-list",
         )
         self._page = Panel(
-            preset_detail.draw,
-            lambda f: (self._detail, self._problems, _current(f), _marks(f)),
+            _draw_detail,
+            lambda f: (self._detail, self._problems, _current(f), _marks(f), f.keys_of),
             id="preset-detail",
         )
         self._scroll = VerticalScroll(self._page, id="preset-scroll", can_focus=False)
@@ -361,3 +362,15 @@ def _current(frame: Frame) -> PresetSummary | None:
 def _marks(frame: Frame) -> EngineView:
     """Keep of the engine what the page shows, so that it is not drawn at every tick."""
     return EngineView(state=frame.state, preset=frame.engine.preset)
+
+
+def _draw_detail(
+    detail: PresetDetail | None,
+    problems: tuple[str, ...],
+    base: PresetSummary | None,
+    engine: EngineView,
+    keys_of: Mapping[str, tuple[str, ...]],
+    width: int,
+    height: int,
+) -> Lines:
+    return preset_detail.draw(detail, problems, base, engine, width, height, keys_of=keys_of)
