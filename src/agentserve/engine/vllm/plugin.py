@@ -8,7 +8,6 @@ does not look as expected: everything else works without it.
 from __future__ import annotations
 
 import os
-from importlib.metadata import entry_points
 from typing import Any
 
 FACTS_METHOD = "agentserve_scheduler_facts"
@@ -35,6 +34,9 @@ def register() -> None:
 
 def plugin_loaded() -> bool:
     """Tell whether vLLM's processes will have loaded this plugin."""
+    # Late: it brings the e-mail parser, and an app without an engine must stay small.
+    from importlib.metadata import entry_points
+
     allowed = os.environ.get("VLLM_PLUGINS")
     names = {point.name for point in entry_points(group=GROUP) if point.module == __name__}
     return bool(names if allowed is None else names & set(allowed.split(",")))
