@@ -52,7 +52,7 @@ def test_a_signal_ends_the_app_and_restores_the_terminal(
         wait_until(app.engine_processes, START_TIMEOUT_S, "engine processes")
         processes = app.engine_processes()
         app.process.send_signal(signum)
-        assert app.wait_for_exit(10) == 128 + signum
+        assert app.wait_for_exit(10) == 128 + signum, app.text()
         assert not _alive(processes)
         assert b"\x1b[?1049l" in app.output
 

@@ -79,7 +79,8 @@ def screen(arguments: argparse.Namespace) -> int:
     status = exit_codes.OK
     try:
         app.run()
-        status = app.return_code or (128 + received[0] if received else exit_codes.OK)
+        # After a signal the reason is the signal, whatever a screen that is torn down says.
+        status = 128 + received[0] if received else app.return_code or exit_codes.OK
     finally:
         # Until the engine is gone a second signal must not end us: it would be left behind.
         for signum in _EXIT_SIGNALS:
