@@ -92,7 +92,8 @@ def test_a_switch_with_requests_running_asks_and_drains(app: PtyInstance) -> Non
 
     asking = threading.Thread(target=long_request)
     asking.start()
-    wait_until(lambda: app.snapshot().in_flight, 10, "a request in flight")
+    # The screen decides by the frame that it shows, at most half a second old.
+    app.wait_for_text("▸ decode")
     app.press("1")
     app.wait_for_text("Switch to cpu-tiny?")
     assert app.snapshot().engine.drain is None
