@@ -11,6 +11,15 @@ import shlex
 from collections.abc import Callable
 from typing import NamedTuple
 
+from agentserve.domain.agent import (
+    CLAUDE_CODE,
+    CLINE,
+    CODEX,
+    CONTINUE,
+    OPENCODE,
+    QWEN_CODE,
+    KnownAgent,
+)
 from agentserve.domain.snapshot import Snapshot
 from agentserve.domain.text import printable
 
@@ -54,16 +63,23 @@ class ServerFacts(NamedTuple):
 class Agent(NamedTuple):
     """One agent and how it is told about a server."""
 
-    id: str
-    name: str
+    product: KnownAgent
     where: str
     """Where the settings go."""
     settings: Callable[[ServerFacts], str]
     """The text to copy."""
     notes: tuple[str, ...]
     """What a person should know beside it, one sentence each."""
-    user_agents: tuple[str, ...]
-    """Beginnings of the User-Agent header it sends, in small letters."""
+
+    @property
+    def id(self) -> str:
+        """Short name for programs."""
+        return self.product.id
+
+    @property
+    def name(self) -> str:
+        """Name for a person."""
+        return self.product.name
 
 
 def facts_of(snapshot: Snapshot, *, key_needed: bool) -> ServerFacts:
@@ -84,20 +100,16 @@ def last_seen_unix_s(agent: Agent, snapshot: Snapshot) -> float | None:
         agent: The agent to look for.
         snapshot: Its requests in flight count as now.
     """
-    if any(_is_from(agent, request.agent) for request in snapshot.in_flight):
+    if any(agent.product.sent(request.agent) for request in snapshot.in_flight):
         return snapshot.time
     return max(
         (
             record.finished_at_unix_s
             for record in snapshot.recent_requests
-            if _is_from(agent, record.agent)
+            if agent.product.sent(record.agent)
         ),
         default=None,
     )
-
-
-def _is_from(agent: Agent, user_agent: str | None) -> bool:
-    return user_agent is not None and user_agent.casefold().startswith(agent.user_agents)
 
 
 def _claude_code(facts: ServerFacts) -> str:
@@ -231,8 +243,7 @@ def _json(value: object) -> str:
 
 AGENTS: tuple[Agent, ...] = (
     Agent(
-        "claude-code",
-        "Claude Code",
+        CLAUDE_CODE,
         "in the shell that starts claude, or under env in ~/.claude/settings.json",
         _claude_code,
         (
@@ -241,46 +252,35 @@ AGENTS: tuple[Agent, ...] = (
             " near the start of the prompt, which would make the prefix cache useless.",
             "All model names are set, because side tasks use the small ones.",
         ),
-        ("claude-cli", "claude-code"),
     ),
     Agent(
-        "opencode",
-        "OpenCode",
+        OPENCODE,
         "opencode.json in the project, or ~/.config/opencode/opencode.json",
         _opencode,
         ("`limit.context` tells OpenCode when to compact: it must not be larger than ours.",),
-        ("opencode",),
     ),
     Agent(
-        "qwen-code",
-        "Qwen Code",
+        QWEN_CODE,
         "~/.qwen/settings.json; then choose the model with /model",
         _qwen_code,
         ("After a turn it may send a side query with another prefix: that one cannot hit.",),
-        ("qwencode", "qwen-code"),
     ),
     Agent(
-        "codex",
-        "Codex",
+        CODEX,
         "~/.codex/config.toml",
         _codex,
         ("Codex speaks the Responses API only.",),
-        ("codex",),
     ),
     Agent(
-        "cline",
-        "Cline",
+        CLINE,
         "the settings panel of the extension",
         _cline,
         ("Switch image support off when the model has no vision part.",),
-        ("cline",),
     ),
     Agent(
-        "continue",
-        "Continue",
+        CONTINUE,
         "~/.continue/config.yaml",
         _continue,
         ("Here the timeout counts seconds, elsewhere milliseconds.",),
-        ("continue",),
     ),
 )
