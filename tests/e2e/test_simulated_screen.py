@@ -55,6 +55,12 @@ def test_keys_start_restart_and_stop(app: PtyInstance) -> None:
     app.wait_for_text("STOPPED")
 
 
+def test_the_history_of_an_invented_engine_is_none(app: PtyInstance) -> None:
+    app.press("h")
+    app.wait_for_text("are not recorded")
+    app.wait_for_text("esc back")
+
+
 def test_a_digit_starts_the_preset_in_its_slot(app: PtyInstance) -> None:
     app.press("2")
     app.wait_for_state(EngineState.READY)
@@ -183,7 +189,7 @@ def test_headless_prints_states_and_ends_cleanly(home: Path) -> None:
 def test_the_api_key_guards_our_routes(home: Path) -> None:
     (home / "config").mkdir()
     config = home / "config" / "config.toml"
-    config.write_text('[server]\napi_key = "sesame"\n')
+    config.write_text('[server]\napi_key = "sesame"\n[server.api_keys]\nada = "open"\n')
     config.chmod(0o600)
     with pty_instance(home, "--simulate", "--no-start") as app:
         app.wait_for_text("STOPPED")
@@ -191,6 +197,7 @@ def test_the_api_key_guards_our_routes(home: Path) -> None:
         assert app.client.get(route).status_code == 401
         assert app.client.get(route, headers={"x-api-key": "sesame"}).status_code == 200
         assert app.client.get(route, headers={"authorization": "Bearer sesame"}).status_code == 200
+        assert app.client.get(route, headers={"x-api-key": "open"}).status_code == 200
         assert app.client.get("/metrics", headers={"x-api-key": "wrong"}).status_code == 401
         app.press("q")
         app.wait_for_exit(10)

@@ -70,6 +70,8 @@ class Instance:
 
         def reached() -> bool:
             state = self.state()
+            if state is None and not self.process.is_running():
+                raise AssertionError("The app has ended.")
             if state in final and state not in wanted and EngineState.STOPPED not in wanted:
                 failure = self.snapshot().engine.failure
                 if failure is not None:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 import httpx
 
+from agentserve.domain.cache_event import CacheEvents, CacheEventsLost
 from agentserve.domain.lifecycle import EngineFacts, EngineState, StartPhase, StateChanged
 from agentserve.domain.preset import EngineOptions, Preset
-from agentserve.domain.request import RequestRecord
-from agentserve.domain.sample import StepSample
+from agentserve.domain.request import FirstToken, RequestRecord, RequestStart
+from agentserve.domain.sample import CacheFacts, StepSample
 from agentserve.engine.backend import EngineBackend
 from agentserve.engine.collaborators import LogSource
 from agentserve.engine.front import Front
@@ -60,8 +61,13 @@ class Observer:
     def __init__(self) -> None:
         self.generations: list[int] = []
         self.steps: list[StepSample] = []
-        self.first_tokens: list[tuple[float, int | None, int]] = []
+        self.starts: list[RequestStart] = []
+        self.first_tokens: list[FirstToken] = []
         self.records: list[RequestRecord] = []
+        self.answers: list[Sequence[int]] = []
+        """Token ids of the answers, beside `records`."""
+        self.facts: list[CacheFacts] = []
+        self.cache: list[CacheEvents | CacheEventsLost] = []
 
     def generation_ready(self, generation: int) -> None:
         self.generations.append(generation)
@@ -69,11 +75,21 @@ class Observer:
     def step(self, sample: StepSample) -> None:
         self.steps.append(sample)
 
-    def first_token(self, ttft_s: float, cached_tokens: int | None, prompt_tokens: int) -> None:
-        self.first_tokens.append((ttft_s, cached_tokens, prompt_tokens))
+    def request_started(self, start: RequestStart) -> None:
+        self.starts.append(start)
 
-    def request_finished(self, record: RequestRecord) -> None:
+    def first_token(self, first: FirstToken) -> None:
+        self.first_tokens.append(first)
+
+    def request_finished(self, record: RequestRecord, answer_token_ids: Sequence[int]) -> None:
         self.records.append(record)
+        self.answers.append(answer_token_ids)
+
+    def cache_facts(self, facts: CacheFacts) -> None:
+        self.facts.append(facts)
+
+    def cache_events(self, events: CacheEvents | CacheEventsLost) -> None:
+        self.cache.append(events)
 
 
 class StateLog:
@@ -125,6 +141,7 @@ class Supervised:
         runtime_dir: Path,
         port: int = 0,
         log: LogSource | None = None,
+        front: Front | None = None,
     ) -> None:
         self.ring = LogRing()
         self.log = StateLog()
@@ -132,7 +149,7 @@ class Supervised:
         self.observer = Observer()
         self.listener = bind_listener("127.0.0.1", port)
         self.port: int = self.listener.getsockname()[1]
-        self.front = Front(lambda: b'{"schema":1}', None)
+        self.front = front or Front(lambda: b'{"schema":1}')
         self.supervisor = EngineSupervisor(
             backend=backend,
             front=self.front,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
 from agentserve.domain.control import PresetSummary, SwitchMode
 from agentserve.domain.failure import Failure
 from agentserve.domain.gpu import GpuSample, ProcessSample
+from agentserve.domain.history import RequestHistoryReport
 from agentserve.domain.lifecycle import PHASE_ORDER, EngineState, PhaseTime, StartPhase
 from agentserve.domain.log import LogBatch, LogLine
 from agentserve.domain.pending import (
@@ -33,6 +35,7 @@ from agentserve.domain.snapshot import (
     ThroughputView,
 )
 
+from .scripted_history import nothing_stored
 from .scripted_presets import ScriptedPresetFiles
 
 START_UNIX_S = 1_700_000_000.0
@@ -102,6 +105,7 @@ class ScriptedControl:
         self.problems: tuple[str, ...] = ()
         self.missing: str | None = None
         self.preset_files = ScriptedPresetFiles(self)
+        self.request_history: Callable[[int], RequestHistoryReport] = nothing_stored
 
     @property
     def engine_missing(self) -> str | None:

@@ -122,10 +122,10 @@ async def test_the_settings_are_shown_and_copied_at_one_key(size: tuple[int, int
         rows = [plain(line) for line in app.screen.query_one("#agents", Panel).lines]
         assert rows[0].startswith("▸ Claude Code   ✓ request 8 s ago")
         assert rows[2].strip() == "Qwen Code     no request seen"
-        await pilot.press("c")
+        await pilot.press("y")
         facts = facts_of(app.frame.snapshot, key_needed=False)
         assert app.clipboard == BY_ID["claude-code"].settings(facts) + "\n"
-        await pilot.press("j", "down", "down", "c")
+        await pilot.press("j", "down", "down", "y")
         await pilot.pause()
         assert tomllib.loads(app.clipboard)["model"] == "example/Hybrid-27B-NVFP4"
         text = "\n".join(

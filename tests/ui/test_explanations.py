@@ -13,14 +13,16 @@ from agentserve.ui.screens.log import LogScreen
 from agentserve.ui.widgets.explaining import ExplainBox
 from agentserve.ui.widgets.panel import Panel
 
-from . import scripted
+from . import scripted, scripted_sessions
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
+ON_THE_DASHBOARD = [name for name in EXPLANATIONS if not name.startswith("session-")]
 
 
 def on_the_cpu() -> Snapshot:
     return msgspec.structs.replace(
         scripted.serving(mtp=False),
+        sessions=scripted_sessions.three(),
         gpus=(),
         gpus_unavailable="no driver",
         processes=scripted.cpu_processes(),
@@ -32,7 +34,9 @@ def box_of(app: AgentServeApp) -> ExplainBox:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("snapshot", [scripted.serving(), on_the_cpu()], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    "snapshot", [scripted_sessions.snapshot(), on_the_cpu()], ids=["gpu", "cpu"]
+)
 async def test_every_figure_on_the_dashboard_has_an_explanation(
     size: tuple[int, int], snapshot: Snapshot
 ) -> None:
@@ -40,7 +44,7 @@ async def test_every_figure_on_the_dashboard_has_an_explanation(
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         missing = []
-        for name in EXPLANATIONS:
+        for name in ON_THE_DASHBOARD:
             panel = app.screen.query_one(f"#{name}", Panel)
             assert panel.is_on_screen
             missing += [
@@ -80,11 +84,11 @@ def test_a_key_is_the_label_without_numbers(label: str, key: str) -> None:
 async def test_the_focus_walks_over_all_figures_and_the_box_never_covers_the_one_it_explains(
     size: tuple[int, int],
 ) -> None:
-    app = AgentServeApp(scripted.ScriptedControl(scripted.serving()))
+    app = AgentServeApp(scripted.ScriptedControl(scripted_sessions.snapshot()))
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         seen = []
-        for key in ["x", *(["tab"] * 40)]:
+        for key in ["x", *(["tab"] * 60)]:
             await pilot.press(key)
             await pilot.pause()
             figure = box_of(app).figure
@@ -101,7 +105,7 @@ async def test_the_focus_walks_over_all_figures_and_the_box_never_covers_the_one
             marked = app.screen.query_one("#kv").get_component_rich_style("role--marked")
             styles = [segment.style for segment in strip if segment.text.strip()]
             assert any(style and style.bgcolor == marked.bgcolor for style in styles), figure
-        assert {panel for panel, _ in seen} == set(EXPLANATIONS)
+        assert {panel for panel, _ in seen} == set(ON_THE_DASHBOARD)
         assert len(seen) > 25
 
 

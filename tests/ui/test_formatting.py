@@ -25,6 +25,7 @@ FIXED: dict[Callable[[float | None], str], int] = {
     f.times: 7,
     f.uptime: f.UPTIME_WIDTH,
     f.clock: f.CLOCK_WIDTH,
+    f.age: f.AGE_WIDTH,
 }
 
 
@@ -55,6 +56,10 @@ def test_integers_keep_their_width(value: float | None, width: int) -> None:
     ("text", "expected"),
     [
         (f.count(0), "    0"),
+        (f.age(59.9), "59 s  "),
+        (f.age(60), " 1 min"),
+        (f.age(7_300), " 2 h  "),
+        (f.age(48 * 3_600), " 2 d  "),
         (f.count(9_999), " 9999"),
         (f.count(10_000), "10.0k"),
         (f.count(12_345), "12.3k"),

@@ -119,7 +119,7 @@ def test_no_key_ever_belongs_to_two_actions_within_reach_and_help_and_quit_keep_
 
 
 async def test_the_users_keys_work_and_the_built_in_ones_do_not() -> None:
-    keys = {"view.log": "g", "view.gpus": "l", "view.help": "f1", "log.follow": "y"}
+    keys = {"view.log": "g", "view.gpus": "l", "view.help": "f1", "log.follow": "z"}
     control = scripted.ScriptedControl(scripted.serving())
     control.log(*(f"line {number}" for number in range(80)))
     app = AgentServeApp(control, keys=keys)
@@ -136,7 +136,7 @@ async def test_the_users_keys_work_and_the_built_in_ones_do_not() -> None:
         await pilot.press("f")
         await pilot.pause()
         assert not app.screen.view.following
-        await pilot.press("y")
+        await pilot.press("z")
         await pilot.pause()
         assert app.screen.view.following
 

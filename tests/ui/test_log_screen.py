@@ -151,7 +151,7 @@ async def test_the_lines_in_view_are_copied_whole_and_as_data() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("l")
         await pilot.pause()
-        await pilot.press("c")
+        await pilot.press("y")
         copied = app.clipboard.splitlines()
         assert copied[-1].endswith("red " + "y" * 200)
         assert "\x1b" not in app.clipboard

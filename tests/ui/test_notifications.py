@@ -12,7 +12,7 @@ from agentserve.ui.notifications import (
 )
 
 from . import scripted
-from .test_panels import HOSTILE
+from .drawn_panels import HOSTILE
 
 
 def notifier(

@@ -1,21 +1,15 @@
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Callable
-
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentserve.domain.control import PresetSummary
 from agentserve.domain.lifecycle import EngineState, StartPhase
-from agentserve.domain.log import LogLine
 from agentserve.domain.request import RequestOutcome
 from agentserve.domain.snapshot import Snapshot
 from agentserve.ui.formatting import DASH
-from agentserve.ui.frame import Frame
-from agentserve.ui.lines import Lines, cells, plain
+from agentserve.ui.lines import cells, plain
 from agentserve.ui.panels import (
     gpu_detail,
     gpus,
@@ -32,10 +26,7 @@ from agentserve.ui.panels import help as help_panel
 from agentserve.ui.widgets import action_bar
 
 from . import scripted
-
-HOSTILE = "[bold]x[/ \x1b[2J\x1b]0;t\x07\u202eevil\r\n\t 漢字漢字 " + "long " * 200
-
-Draw = Callable[[Frame, int, int], Lines]
+from .drawn_panels import FRAMES, Draw, assert_inside, assert_prints_only, text_of
 
 PANELS: dict[str, Draw] = {
     "header": lambda f, w, h: header.draw(f.engine, w, h, back_key="esc"),
@@ -65,44 +56,6 @@ PANELS: dict[str, Draw] = {
 }
 
 
-def hostile_frame() -> Frame:
-    snapshot = scripted.failed()
-    failure = msgspec.structs.replace(
-        scripted.FAILURE, title=HOSTILE, cause=HOSTILE, hint=HOSTILE, phase=HOSTILE, raw=(HOSTILE,)
-    )
-    engine = msgspec.structs.replace(
-        snapshot.engine,
-        preset=HOSTILE,
-        model=HOSTILE,
-        endpoint=HOSTILE,
-        vllm_version=HOSTILE,
-        failure=failure,
-        simulated=True,
-    )
-    gpu = msgspec.structs.replace(scripted.two_gpus()[0], name=HOSTILE, notes=(HOSTILE,))
-    return Frame(
-        snapshot=msgspec.structs.replace(
-            snapshot,
-            engine=engine,
-            gpus=(gpu,),
-            recent_requests=(scripted.request(1, agent=HOSTILE, route=HOSTILE),),
-        ),
-        engine_missing=HOSTILE,
-        presets=(PresetSummary(name=HOSTILE, title=HOSTILE, source=HOSTILE, slot=1),),
-        preset_problems=(HOSTILE,),
-        log=(LogLine(0, 0.0, HOSTILE),),
-    )
-
-
-FRAMES: dict[str, Frame] = {
-    "nothing known": Frame(),
-    "serving": Frame(snapshot=scripted.serving(), presets=scripted.PRESETS),
-    "starting": Frame(snapshot=scripted.starting()),
-    "failed": Frame(snapshot=scripted.failed(), presets=scripted.PRESETS),
-    "hostile": hostile_frame(),
-}
-
-
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("panel", PANELS)
 @settings(max_examples=25)
@@ -110,22 +63,12 @@ FRAMES: dict[str, Frame] = {
 def test_a_panel_stays_inside_its_rectangle(
     panel: str, frame: str, width: int, height: int
 ) -> None:
-    # Below 34 columns the window is too small for a dashboard; nothing may fail there either.
-    lines = PANELS[panel](FRAMES[frame], width, height)
-    assert len(lines) <= height
-    if width >= 34:
-        assert [plain(line) for line in lines if cells(line) > width] == []
+    assert_inside(PANELS[panel](FRAMES[frame], width, height), width, height)
 
 
 @pytest.mark.parametrize("draw", PANELS.values(), ids=PANELS.keys())
 def test_hostile_text_is_data_in_every_panel(draw: Draw) -> None:
-    text = "".join(plain(line) for line in draw(FRAMES["hostile"], 120, 60))
-    assert not {unicodedata.category(character) for character in text} & {"Cc", "Cf"}
-    assert "\x1b" not in text
-
-
-def text_of(lines: Lines) -> str:
-    return "\n".join(plain(line) for line in lines)
+    assert_prints_only(draw(FRAMES["hostile"], 120, 60))
 
 
 def test_what_is_not_known_is_a_dash_in_the_kv_panel() -> None:

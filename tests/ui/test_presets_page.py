@@ -271,7 +271,7 @@ async def test_the_command_is_copied_and_shown() -> None:
     control = scripted.ScriptedControl(scripted.serving())
     app = make_app(control)
     async with app.run_test(size=(80, 24)) as pilot:
-        await pilot.press("p", "c")
+        await pilot.press("p", "y")
         await pilot.pause()
         assert app.clipboard == "vllm serve example/Hybrid-27B-NVFP4 --max-num-seqs 4"
         assert app.clipboard in words(app, "dialog")
@@ -438,7 +438,7 @@ async def test_names_and_descriptions_from_outside_are_data() -> None:
             assert "[bold]x[/" in text
             assert "\x1b" not in text
             assert "\u202e" not in text
-        for key in ("n", "R", "d", "c"):
+        for key in ("n", "R", "d", "y"):
             await pilot.press(key)
             await pilot.pause()
             assert "\x1b" not in app.export_screenshot()

@@ -34,7 +34,7 @@ def text_of(lines: Lines) -> str:
 
 
 def detail(request: Request | None, width: int = 98) -> str:
-    return text_of(request_detail.draw(request, width, 40))
+    return text_of(request_detail.draw(request, None, width, 40))
 
 
 def test_by_time_running_requests_come_first_and_then_the_newest() -> None:
@@ -135,7 +135,7 @@ def test_all_rows_of_the_table_are_equally_wide_in_their_columns() -> None:
 
 def test_a_request_shows_its_phases_to_scale_with_seconds() -> None:
     record = scripted.request(1, queued_s=1.0, ttft_s=4.0, decode_s=5.0, elapsed_s=10.0)
-    lines = request_detail.draw(record, 98, 40)
+    lines = request_detail.draw(record, None, 98, 40)
     bars = {plain(line).split()[0]: plain(line) for line in lines[1:5]}
     room = 98 - 10 - 9 - 1
 
@@ -199,5 +199,5 @@ def test_a_timeline_never_leaves_its_lines(
     record: RequestRecord = msgspec.structs.replace(
         scripted.request(1), queued_s=queued, ttft_s=ttft, decode_s=decode, elapsed_s=elapsed
     )
-    lines = request_detail.draw(record, width, 40)
+    lines = request_detail.draw(record, None, width, 40)
     assert [plain(line) for line in lines if cells(line) > width] == []

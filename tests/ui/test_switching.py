@@ -57,7 +57,7 @@ async def test_a_digit_asks_while_requests_run_and_does_what_is_answered(
         assert control.requests == []
         text = dialog_text(app)
         assert "Switch to qwen-27b-mtp?" in text
-        assert "3 requests run or wait on qwen-27b-nvfp4." in text
+        assert "2 requests run or wait on qwen-27b-nvfp4." in text
         await pilot.press(*answer)
         assert control.requests == expected
         assert isinstance(app.screen, DashboardScreen)

@@ -179,3 +179,8 @@ def test_a_frame_is_there_when_the_last_of_its_texts_is() -> None:
     ]
     assert time_of_text(chunks, "STOPPED", "q quit") == 3.0
     assert time_of_text(chunks[:2], "STOPPED", "q quit") is None
+
+
+def test_a_section_names_its_own_sides() -> None:
+    section = Section(title="flood", figures=(figure(),), sides=("with", "without"))
+    assert "| figure | with | without |" in markdown(Report(machine=(), sections=(section,)))

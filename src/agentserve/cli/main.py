@@ -6,6 +6,7 @@ Each command imports what it needs when it runs: `--version` and `status` must n
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from agentserve import __version__
@@ -26,12 +27,25 @@ def run(words: list[str]) -> int:
     Returns:
         The process exit status, one of `exit_codes`.
     """
-    arguments = _parser().parse_args(words)
     try:
-        return _dispatch(arguments)
+        return _run(words)
+    except BrokenPipeError:
+        # Python writes once more what it holds when it ends, which must not fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for fd in (1, 2):
+            os.dup2(nowhere, fd)
+        return exit_codes.READER_GONE
+
+
+def _run(words: list[str]) -> int:
+    try:
+        return _dispatch(_parser().parse_args(words))
     except AgentServeError as error:
         print(f"{PROGRAM}: {error.message}", error.hint, file=sys.stderr)
         return exit_codes.ERROR
+    finally:
+        # A reader that has gone must be noticed here, and not when Python ends.
+        print(end="", flush=True)
 
 
 def _dispatch(arguments: argparse.Namespace) -> int:
@@ -106,7 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         nargs="*",
         help="the command after --; without it, it is read from standard input",
     )
-    validate = actions.add_parser("validate", help="check all presets, or some files")
+    validate = actions.add_parser(
+        "validate", help="check config.toml and all presets, or some files"
+    )
     validate.add_argument("files", metavar="FILE", nargs="*")
     validate.add_argument("--json", action="store_true")
 
@@ -117,6 +133,12 @@ def _parser() -> argparse.ArgumentParser:
         type=_days,
         default=14,
         help="calendar days, today included; default: %(default)s",
+    )
+    history.add_argument(
+        "--sessions",
+        metavar="N",
+        type=_sessions,
+        help="list the N newest sessions; default: 8, with --json all",
     )
     history.add_argument("--json", action="store_true", help="print all totals as JSON")
 
@@ -146,3 +168,10 @@ def _days(word: str) -> int:
     if not 1 <= days <= _MOST_DAYS:
         raise argparse.ArgumentTypeError(f"{days} is not between 1 and {_MOST_DAYS}")
     return days
+
+
+def _sessions(word: str) -> int:
+    sessions = int(word)
+    if sessions < 0:
+        raise argparse.ArgumentTypeError(f"{sessions} is less than 0")
+    return sessions

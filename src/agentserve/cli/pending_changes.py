@@ -21,6 +21,7 @@ from agentserve.domain.pending import (
     ToggleOption,
 )
 from agentserve.domain.preset import Preset
+from agentserve.domain.sample import SchedulerFacts
 from agentserve.domain.toggles import refusals, value_of, warnings, with_changes
 from agentserve.engine.app_log import log_line
 
@@ -189,3 +190,13 @@ def in_force(preset: Preset, facts: EngineFacts | None, option: ToggleOption) ->
             return facts.max_num_seqs
         case ToggleOption.CONTEXT:
             return facts.max_model_len
+
+
+def warm_tokens(facts: EngineFacts | None, scheduler: SchedulerFacts | None) -> int | None:
+    """Tokens that a restart forgets: the warm share of the capacity.
+
+    Blocks times block size would be wrong on hybrids, whose state checkpoints share the pool.
+    """
+    if facts is None or scheduler is None or not facts.blocks_total or not facts.capacity_tokens:
+        return None
+    return scheduler.blocks_warm * facts.capacity_tokens // facts.blocks_total

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from agentserve.cli import exit_codes
-from agentserve.config.paths import app_paths
+from agentserve.config.paths import AppPaths, app_paths
 from agentserve.config.preset_files import PresetFiles
 from agentserve.config.presets import PresetLibrary, check_preset_file
-from agentserve.config.problem import ConfigProblem
+from agentserve.config.problem import ConfigProblem, ConfigProblemError
+from agentserve.config.settings import load_settings
 from agentserve.config.start_history import StartHistory
 from agentserve.domain.preset import Preset, vllm_arguments
 from agentserve.domain.serve_command import serve_command, shown_env
@@ -91,18 +92,27 @@ def _overlay(preset: Preset) -> str:
 
 def _validate(files: list[Path], *, as_json: bool) -> int:
     problems: list[ConfigProblem] = []
-    if files:
-        for file in files:
-            problems += check_preset_file(file)[1]
-    else:
-        problems += PresetLibrary.load().problems
+    paths = app_paths()
+    for file in files:
+        is_settings = file.absolute() == paths.config_file
+        problems += _setting_problems(paths) if is_settings else check_preset_file(file)[1]
+    if not files:
+        problems += (*_setting_problems(paths), *PresetLibrary.load().problems)
     if as_json:
         _print_json([msgspec.to_builtins(problem, enc_hook=str) for problem in problems])
     else:
         _print_problems(problems)
         if not problems:
-            print("All presets are valid.")
+            print("No problems found.")
     return exit_codes.USAGE if problems else exit_codes.OK
+
+
+def _setting_problems(paths: AppPaths) -> tuple[ConfigProblem, ...]:
+    """Check `config.toml`; of problems that stop a start only the first one is found."""
+    try:
+        return load_settings(paths)[1]
+    except ConfigProblemError as error:
+        return (error.problem,)
 
 
 def _described(preset: Preset) -> dict[str, Any]:

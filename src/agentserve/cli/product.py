@@ -15,10 +15,11 @@ from concurrent.futures import Future
 
 import msgspec
 
-from agentserve.cli.pending_changes import PendingChanges, Situation
+from agentserve.cli.history_report import HistoryReader
+from agentserve.cli.pending_changes import PendingChanges, Situation, warm_tokens
 from agentserve.cli.preset_choice import PresetChoice
 from agentserve.cli.remembered_starts import RememberedStarts
-from agentserve.cli.reports import EngineReports
+from agentserve.cli.reports import EngineReports, session_tracker
 from agentserve.cli.runtime_folder import make_runtime_folder
 from agentserve.config.listen_address import resolve_listen_address
 from agentserve.config.paths import AppPaths, app_paths
@@ -28,7 +29,8 @@ from agentserve.config.settings import load_settings
 from agentserve.config.start_history import StartHistory
 from agentserve.domain.control import PresetPort, PresetSummary, SwitchMode
 from agentserve.domain.errors import AgentServeError, ConfigError
-from agentserve.domain.lifecycle import EngineFacts, EngineState, StateChanged
+from agentserve.domain.history import RequestHistoryReport
+from agentserve.domain.lifecycle import EngineState, StateChanged
 from agentserve.domain.log import LogBatch, LogLine
 from agentserve.domain.pending import CheckState, PendingView, ToggleOption
 from agentserve.domain.preset import Preset
@@ -44,7 +46,6 @@ from agentserve.engine.guardian_link import GuardianLink
 from agentserve.engine.listening import base_url, bind_listener
 from agentserve.engine.output import OutputCapture
 from agentserve.engine.serve_loop import ServeLoop
-from agentserve.engine.simulated import SimulatedBackend, SimulationScript
 from agentserve.engine.supervisor import EngineSupervisor
 from agentserve.engine.vllm.backend import VllmBackend, vllm_missing
 from agentserve.engine.vllm.preflight import Preflight
@@ -120,18 +121,24 @@ class Product:
         self._pending = PendingChanges(self._check(), self._pending_checked)
         self._kept_problems: tuple[str, ...] = ()
         self._restart_when_checked: SwitchMode | None = None
+        self._history_reader = HistoryReader(simulated=options.simulate)
         kept = self.settings.history
         self._history = (
             RequestHistory(self._paths.request_history, kept.retention_days, run_id=self._app_id)
             if kept.enabled and not options.simulate
             else None
         )
-        self._front = Front(self._snapshot_json, self.address.api_key)
+        self._sessions = session_tracker()
+        self._front = Front(
+            self._snapshot_json, self.address.api_keys, isolate=self.address.isolate
+        )
         self._loop = ServeLoop(self._front, self._listener)
         self._supervisor = EngineSupervisor(
             backend=self._backend(),
             front=self._front,
-            observer=EngineReports(self._stats, self._history, lambda: self._supervisor.status),
+            observer=EngineReports(
+                self._stats, self._sessions, self._history, lambda: self._supervisor.status
+            ),
             app_id=self._app_id,
             runtime_dir=self._runtime_dir,
             on_change=self._state_changed,
@@ -148,6 +155,7 @@ class Product:
             log_dropped_lines=lambda: self.output.ring.dropped_lines,
             scheduler_facts=self._scheduler_facts,
             pending=self._pending_view,
+            sessions=self._sessions.view,
         )
         self._supervising: Future[None] | None = None
 
@@ -161,6 +169,7 @@ class Product:
         self._gpus.start()
         if self._history is not None:
             self._history.start()
+        self._sessions.start()
         self._loop.start()
         self._supervising = self._loop.submit(self._supervisor.run())
 
@@ -171,6 +180,7 @@ class Product:
             False when something did not end in time; the guardian ends what is left.
         """
         in_time = True
+        self._history_reader.close()
         if self._preflight is not None:
             self._preflight.close()
         if self._supervising is not None:
@@ -181,6 +191,8 @@ class Product:
                 in_time = False
         in_time = self._loop.close(0.3) and in_time
         self._gpus.stop(0.2)
+        # It gives the last requests to the history.
+        self._sessions.close(0.3)
         if self._history is not None:
             self._history.close(0.5)
         self._guardian.close()
@@ -277,6 +289,10 @@ class Product:
         self._restart_when_checked = None
         self._pending.drop()
 
+    def request_history(self, days: int) -> RequestHistoryReport:
+        """Past requests of the last `days` days; blocks for up to ten seconds."""
+        return self._history_reader.read(days)
+
     def remember_theme(self, name: str) -> None:
         """Keep the chosen theme for the next start."""
         self._choice.remember_theme(name)
@@ -344,7 +360,7 @@ class Product:
                 running=status.state not in {EngineState.STOPPED, EngineState.FAILED},
                 expected_restart_s=self._starts.expected_start_s(self._current()),
                 capacity_tokens_of=self._starts.capacity_tokens_of,
-                warm_tokens=_warm_tokens(status.facts, scheduler),
+                warm_tokens=warm_tokens(status.facts, scheduler),
                 requests_in_flight=len(engine.in_flight()) if engine is not None else 0,
             )
         )
@@ -360,6 +376,9 @@ class Product:
 
     def _backend(self) -> EngineBackend:
         if self._simulated:
+            # Late: an app without an engine must stay small.
+            from agentserve.engine.simulated import SimulatedBackend, SimulationScript
+
             return SimulatedBackend(SimulationScript(traffic=True))
         return VllmBackend(self._paths.cache, self._guardian)
 
@@ -388,13 +407,3 @@ class Product:
 
 def _drain_s(mode: SwitchMode) -> float:
     return DRAIN_S if mode is SwitchMode.DRAIN else 0.0
-
-
-def _warm_tokens(facts: EngineFacts | None, scheduler: SchedulerFacts | None) -> int | None:
-    """Tokens that a restart forgets: the warm share of the capacity.
-
-    Blocks times block size would be wrong on hybrids, whose state checkpoints share the pool.
-    """
-    if facts is None or scheduler is None or not facts.blocks_total or not facts.capacity_tokens:
-        return None
-    return scheduler.blocks_warm * facts.capacity_tokens // facts.blocks_total

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 import msgspec
 
 from agentserve.cli import exit_codes
-from agentserve.config.listen_address import API_KEY_VARIABLE, resolve_listen_address
+from agentserve.config.api_keys import API_KEY_VARIABLE
+from agentserve.config.listen_address import resolve_listen_address
 from agentserve.config.paths import app_paths
 from agentserve.config.settings import load_settings
 from agentserve.domain.errors import AgentServeError
@@ -17,6 +17,10 @@ from agentserve.domain.snapshot import Snapshot, decode_snapshot
 
 _TIMEOUT_S = 5.0
 _ROUTE = "/agentserve/v1/snapshot"
+_HINTS = {
+    401: f"Set {API_KEY_VARIABLE}.",
+    403: f"Set {API_KEY_VARIABLE} to the owner's key: the first one that the instance has.",
+}
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -30,8 +34,7 @@ def status(arguments: argparse.Namespace) -> int:
     settings, _ = load_settings(app_paths())
     address = resolve_listen_address(settings.server)
     url = (arguments.url or address.url).rstrip("/")
-    api_key = os.environ.get(API_KEY_VARIABLE) or settings.server.api_key
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
     try:
         answer = httpx.get(url + _ROUTE, headers=headers, timeout=_TIMEOUT_S, trust_env=False)
         answer.raise_for_status()
@@ -39,7 +42,7 @@ def status(arguments: argparse.Namespace) -> int:
     except httpx.HTTPStatusError as error:
         raise AgentServeError(
             f"{url} answered HTTP {error.response.status_code}.",
-            f"Set {API_KEY_VARIABLE}." if error.response.status_code == 401 else "",
+            _HINTS.get(error.response.status_code, ""),
         ) from error
     except (httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
         raise AgentServeError(
@@ -54,15 +57,10 @@ def status(arguments: argparse.Namespace) -> int:
         raise AgentServeError(
             f"{url} is not an agentserve-tui: {str(error).rstrip('.')}.", "Check --url."
         ) from error
-    try:
-        if arguments.json:
-            sys.stdout.buffer.write(answer.content + b"\n")
-        else:
-            print("\n".join(_lines(snapshot)))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has seen enough. Python flushes once more at the end, which must not fail.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if arguments.json:
+        sys.stdout.buffer.write(answer.content + b"\n")
+    else:
+        print("\n".join(_lines(snapshot)))
     return exit_codes.OK
 
 

@@ -11,11 +11,17 @@ from collections.abc import Mapping
 
 import msgspec
 
+from agentserve.config.api_keys import (
+    API_KEY_VARIABLE,
+    ISOLATED_KEYS_MIN,
+    can_be_sent,
+    chosen_keys,
+)
 from agentserve.config.settings import ServerSettings
+from agentserve.domain.api_key import ApiKey
 from agentserve.domain.errors import AddressRefusedError, ConfigError
 from agentserve.domain.text import printable
 
-API_KEY_VARIABLE = "AGENTSERVE_API_KEY"
 _LOCAL_NAME = "localhost"
 
 
@@ -24,18 +30,21 @@ class ListenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     port: int
-    api_key: str | None = None
-    """What every request must carry; None when there is no key."""
+    api_keys: tuple[ApiKey, ...] = ()
+    """One of them must come with every request; empty when none is needed."""
+    isolate: bool = False
+    """Whether each key has a prefix cache of its own."""
+
+    @property
+    def api_key(self) -> str | None:
+        """The key for a client of our own; None when none is needed."""
+        return self.api_keys[0].key if self.api_keys else None
 
     @property
     def url(self) -> str:
         """Base URL for a client on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-    def __repr__(self) -> str:
-        key = None if self.api_key is None else "***"
-        return f"ListenAddress(host={self.host!r}, port={self.port!r}, api_key={key!r})"
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("url", self.url)]
@@ -64,17 +73,15 @@ def resolve_listen_address(
         (settings.host if host is None else host).strip().removeprefix("[").removesuffix("]")
     )
     chosen_port = settings.port if port is None else port
-    api_key = environ.get(API_KEY_VARIABLE, "").strip() or settings.api_key
+    keys = chosen_keys(settings.api_key, settings.api_keys, environ)
     if not 1 <= chosen_port <= 65535:
         raise ConfigError(f"{chosen_port} is not a port.", "Choose a port from 1 to 65535.")
-    if api_key is not None and not (
-        api_key.isascii() and api_key.isprintable() and api_key.strip()
-    ):
+    if not all(can_be_sent(each.key) for each in keys):
         raise ConfigError(
-            "The API key has characters that cannot stand in an HTTP header.",
+            "An API key has characters that cannot stand in an HTTP header.",
             "Use ASCII letters, digits and punctuation, without spaces around them.",
         )
-    if api_key is None and not is_local(chosen_host):
+    if not keys and not is_local(chosen_host):
         raise AddressRefusedError(
             printable(
                 f"Other machines could reach {chosen_host or 'all addresses'!r},"
@@ -83,7 +90,12 @@ def resolve_listen_address(
             f"Set {API_KEY_VARIABLE} or api_key under [server] in config.toml,"
             " or listen on 127.0.0.1.",
         )
-    return ListenAddress(host=chosen_host, port=chosen_port, api_key=api_key)
+    return ListenAddress(
+        host=chosen_host,
+        port=chosen_port,
+        api_keys=keys,
+        isolate=settings.isolate_api_keys and len(keys) >= ISOLATED_KEYS_MIN,
+    )
 
 
 def is_local(host: str) -> bool:

@@ -35,11 +35,26 @@ class ConfigProblem(msgspec.Struct, frozen=True, kw_only=True):
         remedy = f"; {self.remedy}" if self.remedy else ""
         return printable(f"{place}: {self.message}{remedy}.", _MAX_CHARACTERS)
 
-    def as_error(self) -> ConfigError:
+    def as_error(self) -> ConfigProblemError:
         """Turn the problem into an error, for callers that cannot go on."""
         place = f"{self.path}:{self.line}" if self.line else str(self.path)
         remedy = f"{self.remedy[:1].upper()}{self.remedy[1:]}." if self.remedy else ""
-        return ConfigError(
+        return ConfigProblemError(
             printable(f"{place}: {self.message}.", _MAX_CHARACTERS),
             printable(remedy, _MAX_CHARACTERS) if remedy else "",
+            problem=self,
         )
+
+
+class ConfigProblemError(ConfigError):
+    """A file that cannot be used at all.
+
+    Args:
+        message: One sentence: what is wrong.
+        hint: One sentence: what to do next.
+        problem: The same as data.
+    """
+
+    def __init__(self, message: str, hint: str, *, problem: ConfigProblem) -> None:
+        super().__init__(message, hint)
+        self.problem = problem

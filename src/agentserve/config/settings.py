@@ -7,17 +7,20 @@ problem.
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import tomli_w
 
+from agentserve.config.api_keys import ISOLATED_KEYS_MIN, chosen_keys, key_problems
 from agentserve.config.atomic_file import write_atomically
 from agentserve.config.paths import AppPaths
 from agentserve.config.problem import ConfigProblem
-from agentserve.config.toml_source import convert_document, read_toml
+from agentserve.config.toml_source import TomlDocument, convert_document, read_toml
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8000
@@ -32,10 +35,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     host: Annotated[str, msgspec.Meta(min_length=1)] = DEFAULT_HOST
     port: Port = DEFAULT_PORT
     api_key: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    api_keys: dict[str, str] = msgspec.field(default_factory=dict)
+    """More keys, each with the name of its owner."""
+    isolate_api_keys: bool = False
+    """Whether each key gets a prefix cache of its own."""
 
     def __repr__(self) -> str:
         key = None if self.api_key is None else "***"
-        return f"ServerSettings(host={self.host!r}, port={self.port!r}, api_key={key!r})"
+        return (
+            f"ServerSettings(host={self.host!r}, port={self.port!r}, api_key={key!r},"
+            f" api_keys={dict.fromkeys(self.api_keys, '***')!r},"
+            f" isolate_api_keys={self.isolate_api_keys!r})"
+        )
 
     def __rich_repr__(self) -> list[tuple[str, object]]:
         return [("host", self.host), ("port", self.port)]
@@ -80,11 +91,14 @@ class RememberedState(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the theme that was chosen on the screen."""
 
 
-def load_settings(paths: AppPaths) -> tuple[Settings, tuple[ConfigProblem, ...]]:
+def load_settings(
+    paths: AppPaths, environ: Mapping[str, str] = os.environ
+) -> tuple[Settings, tuple[ConfigProblem, ...]]:
     """Read `config.toml`; a missing file means defaults.
 
     Args:
         paths: The folders of this instance.
+        environ: The environment, where one more API key may be.
 
     Returns:
         The settings and problems that do not matter for safety, such as a bad theme.
@@ -104,18 +118,34 @@ def load_settings(paths: AppPaths) -> tuple[Settings, tuple[ConfigProblem, ...]]
             raise problem.as_error()
     if settings is None:
         settings = Settings()
-    if settings.server.api_key is not None and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        problems = (
-            *problems,
-            ConfigProblem(
-                path=path,
-                line=document.line_of(("server", "api_key")),
-                key="server.api_key",
-                message="holds an API key and other users of this machine may read it",
-                remedy=f"run: chmod 600 {path}",
-            ),
+    server = settings.server
+    for problem in key_problems(document, server.api_key, server.api_keys):
+        raise problem.as_error()
+    return settings, (*problems, *_server_warnings(document, server, environ))
+
+
+def _server_warnings(
+    document: TomlDocument, server: ServerSettings, environ: Mapping[str, str]
+) -> Iterator[ConfigProblem]:
+    readable = document.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    if readable and (server.api_key is not None or server.api_keys):
+        key = "api_keys" if server.api_key is None else "api_key"
+        yield ConfigProblem(
+            path=document.path,
+            line=document.line_of(("server", key)),
+            key=f"server.{key}",
+            message="holds an API key and other users of this machine may read it",
+            remedy=f"run: chmod 600 {document.path}",
         )
-    return settings, problems
+    keys = chosen_keys(server.api_key, server.api_keys, environ)
+    if server.isolate_api_keys and len(keys) < ISOLATED_KEYS_MIN:
+        yield ConfigProblem(
+            path=document.path,
+            line=document.line_of(("server", "isolate_api_keys")),
+            key="server.isolate_api_keys",
+            message="`server.isolate_api_keys` has no effect with fewer than two API keys",
+            remedy="name two or more under [server.api_keys]",
+        )
 
 
 def load_state(paths: AppPaths) -> tuple[RememberedState, tuple[ConfigProblem, ...]]:

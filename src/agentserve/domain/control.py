@@ -2,7 +2,7 @@
 
 The user interface, the command line and the HTTP front all hold a `ControlPort`; none of them sees
 a supervisor, a thread or vLLM. Requests return at once: results arrive as new snapshots. Work on
-preset files (`PresetPort`) is small and done before the call returns.
+preset files (`PresetPort`) is small and done before the call returns; `request_history` blocks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from agentserve.domain.history import RequestHistoryReport
 from agentserve.domain.log import LogBatch
 from agentserve.domain.pending import ToggleOption
 from agentserve.domain.snapshot import Snapshot
@@ -36,6 +37,18 @@ class PresetSummary(msgspec.Struct, frozen=True, kw_only=True):
     speculative_tokens: int = 0
     has_overlay: bool = False
     """True when toggles from the screen are kept on top of the file."""
+
+    def value_of(self, option: ToggleOption) -> int | None:
+        """Return what the preset says about a toggle; None leaves it to vLLM."""
+        match option:
+            case ToggleOption.TOKEN_BUDGET:
+                return self.max_num_batched_tokens
+            case ToggleOption.DRAFT_TOKENS:
+                return self.speculative_tokens
+            case ToggleOption.SEATS:
+                return self.max_num_seqs
+            case ToggleOption.CONTEXT:
+                return self.max_model_len
 
 
 class OptionDifference(msgspec.Struct, frozen=True):
@@ -149,6 +162,15 @@ class ControlPort(Protocol):
 
     def drop_pending(self) -> None:
         """Forget all pending changes."""
+
+    def request_history(self, days: int) -> RequestHistoryReport:
+        """Past requests of the last `days` days, today included.
+
+        The one method that blocks, for up to ten seconds: call it on a thread of its own.
+
+        Raises:
+            AgentServeError: There is no report; one sentence and what to do.
+        """
 
     def remember_theme(self, name: str) -> None:
         """Keep the chosen theme for the next start."""

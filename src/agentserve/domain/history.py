@@ -114,6 +114,8 @@ class RequestHistoryReport(msgspec.Struct, frozen=True, kw_only=True):
     last_day: datetime.date
     latest_at_unix_s: float | None = None
     """End of the newest request that is stored at all, in these days or not."""
+    is_recorded: bool = True
+    """False where the user's settings say that finished requests are not to be stored."""
     total: HistoryTotals = HistoryTotals()
     days: tuple[DayTotals, ...] = ()
     """Every day from the first one with requests to the last day; the oldest first."""

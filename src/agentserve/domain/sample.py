@@ -6,11 +6,14 @@ meet in `EngineObserver`, which the composition root hands from one to the other
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
 
-from agentserve.domain.request import InFlightRequest, RequestRecord
+from agentserve.domain.cache_event import CacheEvents, CacheEventsLost
+from agentserve.domain.cache_layout import CacheLayout
+from agentserve.domain.request import FirstToken, InFlightRequest, RequestRecord, RequestStart
 
 
 class SpecDecodeSample(msgspec.Struct, frozen=True):
@@ -42,7 +45,10 @@ class StepSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What only the engine's scheduler knows; asked of it through our plugin."""
+    """What only the engine's scheduler knows; asked of it through our plugin.
+
+    The counts of blocks are of one moment, some seconds ago in a pool of very many blocks.
+    """
 
     blocks_in_use: int
     blocks_warm: int
@@ -53,10 +59,25 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens per step now; at most the budget that the engine was started with."""
     computed_prompt_tokens: dict[str, int]
     """Prompt tokens computed so far of each running request, by the engine's internal id."""
+    blocks_cached: int | None = None
+    """Blocks that can be reused, in use or not."""
+
+
+class CacheFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine says about its prefix cache before its first request."""
+
+    generation: int
+    layout: CacheLayout | None
+    """None where the scheduler cannot be asked: then nothing can be expected."""
+    decode: Callable[[Sequence[int]], str] | None = None
+    """Turns token ids into text; from any thread."""
 
 
 class EngineObserver(Protocol):
-    """Receives what an engine reports, on the engine's thread: must be O(1) and never block."""
+    """Receives what an engine reports: must be O(1) and never block.
+
+    Called on the engine's thread, the two methods about cache events on a thread of their own.
+    """
 
     def generation_ready(self, generation: int) -> None:
         """A new engine is ready: all windows and totals begin anew."""
@@ -64,17 +85,25 @@ class EngineObserver(Protocol):
     def step(self, sample: StepSample) -> None:
         """The engine finished a step."""
 
-    def first_token(self, ttft_s: float, cached_tokens: int | None, prompt_tokens: int) -> None:
-        """A request got its first output; called once a request, never for an internal one.
+    def request_started(self, start: RequestStart) -> None:
+        """A request was handed to the engine; never called for an internal one."""
+
+    def first_token(self, first: FirstToken) -> None:
+        """A request got its first output; called once a request, never for an internal one."""
+
+    def request_finished(self, record: RequestRecord, answer_token_ids: Sequence[int]) -> None:
+        """A request ended, in whatever way.
 
         Args:
-            ttft_s: From arrival in the engine client to the first output of the first choice.
-            cached_tokens: Prompt tokens taken from the prefix cache; None when not reported.
-            prompt_tokens: All tokens of the prompt, cached ones included.
+            record: Facts about it.
+            answer_token_ids: Tokens of the answer; empty where there were several.
         """
 
-    def request_finished(self, record: RequestRecord) -> None:
-        """A request ended, in whatever way."""
+    def cache_facts(self, facts: CacheFacts) -> None:
+        """A new engine's cache is empty; called before the first event of its generation."""
+
+    def cache_events(self, events: CacheEvents | CacheEventsLost) -> None:
+        """Blocks of the prefix cache were stored, removed or looked up."""
 
 
 class InFlightSource(Protocol):

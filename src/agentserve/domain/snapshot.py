@@ -14,6 +14,7 @@ from agentserve.domain.gpu import GpuSample, ProcessSample
 from agentserve.domain.lifecycle import EngineState, PhaseTime, StartPhase
 from agentserve.domain.pending import DrainView, PendingView
 from agentserve.domain.request import InFlightRequest, RequestRecord
+from agentserve.domain.session import CacheMonitorView, SessionView
 
 SCHEMA = 1
 
@@ -164,14 +165,30 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: tuple[InFlightRequest, ...] = ()
     recent_requests: tuple[RequestRecord, ...] = ()
     """Newest first."""
+    sessions: tuple[SessionView, ...] = ()
+    """Newest first."""
+    cache_monitor: CacheMonitorView = CacheMonitorView()
     log_dropped_lines: int = 0
 
 
 EMPTY_SNAPSHOT = Snapshot()
 
 
+DETAILED_SESSIONS = 50
+"""So many of the newest sessions have `history` and `layout` in the public JSON form."""
+
+
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """Encode a snapshot as its public JSON form, UTF-8."""
+    """Encode a snapshot as its public JSON form, UTF-8.
+
+    Sessions after the newest `DETAILED_SESSIONS` have an empty `history` and `layout`: with all of
+    1,000 sessions the document would have tens of megabytes.
+    """
+    older = snapshot.sessions[DETAILED_SESSIONS:]
+    if older:
+        brief = [msgspec.structs.replace(each, history=(), layout=()) for each in older]
+        sessions = (*snapshot.sessions[:DETAILED_SESSIONS], *brief)
+        snapshot = msgspec.structs.replace(snapshot, sessions=sessions)
     return msgspec.json.encode(snapshot)
 
 

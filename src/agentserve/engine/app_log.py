@@ -23,3 +23,9 @@ def log_line(text: str) -> None:
 def log_exception(error: BaseException) -> None:
     """Write an exception with its traceback to the log."""
     log_line("".join(traceback.format_exception(error)).rstrip())
+
+
+def log_place_of(error: BaseException) -> None:
+    """Write where an exception came from, without its message, which may hold text of a prompt."""
+    frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    log_line(f"{type(error).__name__} in the session monitor, at\n{frames}")

@@ -2,25 +2,33 @@
 
 It answers `/agentserve/*` itself, checks the API key, and hands everything else to the application
 of the current engine as a plain ASGI call. While no engine is ready it answers 503, so a restart
-never closes the port. It does not know vLLM, and never reads a prompt.
+never closes the port. It does not know vLLM, and never reads a prompt: it only keeps the body of
+a request within reach for as long as the request lasts.
 """
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import hmac
 import itertools
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 
 import msgspec
 
+from agentserve.domain.api_key import ApiKey
 from agentserve.domain.request import RequestOrigin
 from agentserve.engine.backend import AsgiApp, Receive, Scope, Send
+from agentserve.engine.request_body_copy import RequestBody
 
 OWN_PREFIX = "/agentserve/"
 SNAPSHOT_ROUTE = "/agentserve/v1/snapshot"
 REQUEST_ORIGIN: ContextVar[RequestOrigin | None] = ContextVar("request_origin", default=None)
 """The HTTP request behind the current task; set here, read where generations begin."""
+REQUEST_BODY: ContextVar[RequestBody | None] = ContextVar("request_body", default=None)
+"""The body of that request, if it is a POST."""
 
 _RETRY_AFTER_S = 5
 _KEY_FREE_ROUTES = frozenset({"/health", "/ping"})
@@ -37,17 +45,38 @@ class Unavailable(msgspec.Struct, frozen=True):
     retry_after_s: int = _RETRY_AFTER_S
 
 
+class _Client(msgspec.Struct, frozen=True):
+    """Who may send requests."""
+
+    key: bytes
+    name: str | None
+    cache_salt: str | None
+
+
+_ANYONE = _Client(b"", None, None)
+
+
 class Front:
     """The application that the HTTP server runs.
 
     Args:
-        snapshot_json: Makes the public snapshot document.
-        api_key: Guards every route except health checks; None leaves them open.
+        snapshot_json: Makes the public snapshot document; called on threads of the loop's executor.
+        api_keys: One of them opens every route except health checks; without any all are open.
+            `/agentserve/*` shows every client's sessions, so only the first key, the owner's,
+            opens it.
+        isolate: Whether no key may reuse what was computed for another one.
     """
 
-    def __init__(self, snapshot_json: Callable[[], bytes], api_key: str | None) -> None:
+    def __init__(
+        self,
+        snapshot_json: Callable[[], bytes],
+        api_keys: Sequence[ApiKey] = (),
+        *,
+        isolate: bool = False,
+    ) -> None:
         self._snapshot_json = snapshot_json
-        self._api_key = api_key.encode() if api_key else None
+        secret = secrets.token_bytes() if isolate else None
+        self._clients = tuple(_client(api_key, secret) for api_key in api_keys)
         self._app: AsgiApp | None = None
         self._death: Callable[[], str | None] = _lives
         self._unavailable = Unavailable("No engine is running.")
@@ -74,9 +103,14 @@ class Front:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        if self._api_key is not None and path not in _KEY_FREE_ROUTES and not self._allowed(scope):
+        client = self._client(scope) if self._clients else _ANYONE
+        if client is None and path not in _KEY_FREE_ROUTES:
             await _send_error(
                 send, 401, "A valid API key is needed.", "invalid_api_key", _AUTHENTICATE
+            )
+        elif path.startswith(OWN_PREFIX) and self._clients and client is not self._clients[0]:
+            await _send_error(
+                send, 403, "Only the owner's API key opens this route.", "permission_denied"
             )
         elif path.startswith(OWN_PREFIX):
             await self._own(path, scope["method"], send)
@@ -85,8 +119,8 @@ class Front:
         elif (death := self._death()) is not None:
             await self._send_unavailable(send, Unavailable(death))
         else:
-            REQUEST_ORIGIN.set(self._origin(scope))
-            await self._app(scope, receive, send)
+            REQUEST_ORIGIN.set(self._origin(scope, client or _ANYONE))
+            await _pass_on(self._app, scope, receive, send)
 
     async def _own(self, path: str, method: str, send: Send) -> None:
         if path != SNAPSHOT_ROUTE:
@@ -94,10 +128,10 @@ class Front:
         elif method not in {"GET", "HEAD"}:
             await _send_error(send, 405, "Only GET is allowed here.", "method_not_allowed", _ALLOW)
         else:
-            await _send_json(send, 200, self._snapshot_json())
+            # The loop streams tokens meanwhile.
+            await _send_json(send, 200, await asyncio.to_thread(self._snapshot_json))
 
-    def _allowed(self, scope: Scope) -> bool:
-        assert self._api_key is not None
+    def _client(self, scope: Scope) -> _Client | None:
         for name, value in scope["headers"]:
             if name == b"x-api-key":
                 given = value
@@ -105,11 +139,13 @@ class Front:
                 given = value[7:].strip()
             else:
                 continue
-            if hmac.compare_digest(given, self._api_key):
-                return True
-        return False
+            # Every key is compared: the time must not tell which one is nearly right.
+            found = [each for each in self._clients if hmac.compare_digest(given, each.key)]
+            if found:
+                return found[0]
+        return None
 
-    def _origin(self, scope: Scope) -> RequestOrigin:
+    def _origin(self, scope: Scope, client: _Client) -> RequestOrigin:
         user_agent = session = None
         for name, value in scope["headers"]:
             if name == b"user-agent":
@@ -121,6 +157,8 @@ class Front:
             route=scope["path"],
             user_agent=user_agent,
             session_header=session,
+            cache_salt=client.cache_salt,
+            key_name=client.name,
         )
 
     async def _send_unavailable(self, send: Send, unavailable: Unavailable) -> None:
@@ -133,8 +171,29 @@ class Front:
         )
 
 
+def _client(api_key: ApiKey, secret: bytes | None) -> _Client:
+    key = api_key.key.encode()
+    # Salts are shown and reach the engine: without the secret of this run nobody can tell a key
+    # from its salt, nor ask for the salt of another key.
+    salt = None if secret is None else hashlib.blake2b(key, key=secret, digest_size=16).hexdigest()
+    return _Client(key, api_key.name, salt)
+
+
 def _lives() -> None:
     return None
+
+
+async def _pass_on(app: AsgiApp, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["method"] != "POST":
+        await app(scope, receive, send)
+        return
+    body = RequestBody(receive)
+    REQUEST_BODY.set(body)
+    try:
+        await app(scope, body.receive, send)
+    finally:
+        # Tasks that the engine left behind have a copy of this context.
+        body.release()
 
 
 async def _send_error(

@@ -9,11 +9,13 @@ anything about vLLM.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -34,6 +36,8 @@ from agentserve.engine.backend import (
 )
 from agentserve.engine.simulated_traffic import SimulatedTraffic
 
+_BLOCK_TOKENS = 16
+_BLOCKS = 6688
 _STUBBORN = """
 import os, signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -90,6 +94,8 @@ class SimulatedBackend:
     def __init__(self, script: SimulationScript) -> None:
         self.script = script
         self.engine: SimulatedEngine | None = None
+        self.request_numbers = itertools.count(1)
+        """One row for all engines."""
 
     def launch(self, order: StartOrder) -> Launch:
         """Prepare a start; does no work yet."""
@@ -123,7 +129,7 @@ class SimulatedLaunch:
                 for number in range(self._script.flood_lines):
                     _log(f"(Worker_TP0 pid=0) INFO simulated line {number}")
             self._pass_phase(phase)
-        engine = SimulatedEngine(self._script, self._order)
+        engine = SimulatedEngine(self._script, self._order, self._backend.request_numbers)
         self._backend.engine = engine
         return engine
 
@@ -144,7 +150,9 @@ class SimulatedLaunch:
 class SimulatedEngine:
     """A simulated engine; see `RunningEngine`."""
 
-    def __init__(self, script: SimulationScript, order: StartOrder) -> None:
+    def __init__(
+        self, script: SimulationScript, order: StartOrder, request_numbers: Iterator[int]
+    ) -> None:
         self._script = script
         self._death: str | None = None
         self.process: subprocess.Popen[bytes] | None = None
@@ -164,14 +172,19 @@ class SimulatedEngine:
             speculative_tokens=(options.speculative_config or {}).get("num_speculative_tokens", 0),
             kv_cache_dtype=options.kv_cache_dtype or "auto",
             prefix_caching=True,
-            block_tokens=1568,
-            blocks_total=272,
-            capacity_tokens=107_000,
+            block_tokens=_BLOCK_TOKENS,
+            blocks_total=_BLOCKS,
+            capacity_tokens=_BLOCKS * _BLOCK_TOKENS,
             max_concurrency=1.07,
         )
-        self._traffic = SimulatedTraffic(
-            order.observer, self._facts, order.mark.generation, random.Random(script.seed)
+        self.traffic = SimulatedTraffic(
+            order.observer,
+            self._facts,
+            order.mark.generation,
+            random.Random(script.seed),
+            request_numbers,
         )
+        """The agents; they play by themselves if the script wants any."""
         self._playing: asyncio.Task[None] | None = None
 
     @property
@@ -187,7 +200,7 @@ class SimulatedEngine:
     @property
     def scheduler_facts(self) -> SchedulerFacts | None:
         """Invented to match the simulated traffic."""
-        return self._traffic.scheduler_facts()
+        return self.traffic.scheduler_facts()
 
     def death(self) -> str | None:
         """The cause given to `die`, or None."""
@@ -199,18 +212,20 @@ class SimulatedEngine:
 
     def in_flight(self) -> tuple[InFlightRequest, ...]:
         """Simulated requests that are not finished."""
-        return self._traffic.in_flight()
+        return self.traffic.in_flight()
 
     async def open(self) -> None:
         """Start the traffic if the script wants any."""
+        self.traffic.begin()
         if self._script.traffic:
-            self._playing = asyncio.create_task(self._traffic.play())
+            self._playing = asyncio.create_task(self.traffic.play())
 
     async def close(self) -> None:
         """Stop the traffic."""
         if self._playing is not None:
             self._playing.cancel()
             await asyncio.wait({self._playing})
+        self.traffic.end()
 
     def shut_down(self) -> None:
         """End; or, if the script ignores stops, block until the process is killed."""

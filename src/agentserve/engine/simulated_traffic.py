@@ -1,70 +1,84 @@
 """Invented agent traffic for the simulated engine.
 
-Plays three coding agents on one repository: long prompts that are mostly the same each turn, now
-and then a turn whose prefix broke. The numbers are made up to exercise every part of the screen.
+Plays three coding agents on one repository, a scheduler that prefills one request after the other,
+and a prefix cache. The numbers are made up to exercise every part of the screen, but they agree
+with each other: what a request reuses is what the reported events left in the cache.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-import time
+from collections.abc import Iterator
 
 from agentserve.domain.lifecycle import EngineFacts
-from agentserve.domain.request import InFlightRequest, RequestOutcome, RequestRecord
+from agentserve.domain.request import InFlightRequest
 from agentserve.domain.sample import (
+    CacheFacts,
     EngineObserver,
     SchedulerFacts,
     SpecDecodeSample,
     StepSample,
 )
+from agentserve.engine.simulated_agents import PROFILES, SimulatedAgent, SimulatedTokenizer
+from agentserve.engine.simulated_cache import SimulatedCache
+from agentserve.engine.simulated_turn import SimulatedTurn
 
 _STEP_S = 0.05
 _ACCEPTANCE = 0.6
 _PREFILL_TOKENS_PER_STEP = 900
-_AGENTS = ("claude-cli/2.1.0", "opencode/0.9", "qwen-code/0.4")
-_ROUTES = ("/v1/messages", "/v1/chat/completions", "/v1/chat/completions")
-
-
-class _Turn:
-    """One simulated request."""
-
-    def __init__(self, number: int, agent: int, prompt: int, cached: int, answer: int) -> None:
-        self.number = number
-        self.agent = agent
-        self.prompt_tokens = prompt
-        self.cached_tokens = cached
-        self.computed_tokens = 0
-        self.answer_tokens = answer
-        self.generated_tokens = 0
-        self.started_at_s = time.monotonic()
-        self.first_token_at_s: float | None = None
-
-    @property
-    def prefilled(self) -> bool:
-        return self.computed_tokens >= self.prompt_tokens - self.cached_tokens
+_BEGIN = 0.03
+_QUIET_STEPS = 60
+"""Agents come back to a new engine after a while: until then it can be switched unasked."""
+_ABORT = 0.05
 
 
 class SimulatedTraffic:
     """Plays agents and reports them like an engine.
 
     Args:
-        observer: Gets steps and records.
+        observer: Gets everything.
         facts: The engine that is played.
         generation: Number of the start.
         dice: Source of all choices.
+        numbers: Gives each request a number that no other start gives.
     """
 
     def __init__(
-        self, observer: EngineObserver, facts: EngineFacts, generation: int, dice: random.Random
+        self,
+        observer: EngineObserver,
+        facts: EngineFacts,
+        generation: int,
+        dice: random.Random,
+        numbers: Iterator[int],
     ) -> None:
         self._observer = observer
         self._facts = facts
         self._generation = generation
         self._dice = dice
-        self._turns: list[_Turn] = []
-        self._number = 0
-        self._context_tokens = [0, 0, 0]
+        self._numbers = numbers
+        self._steps = 0
+        self._turns: list[SimulatedTurn] = []
+        self._tokenizer = SimulatedTokenizer()
+        self._cache = SimulatedCache(
+            facts.blocks_total or 1, facts.block_tokens or 1, generation, observer.cache_events
+        )
+        # The last prompt before a task is given up is longer than this.
+        limit = facts.max_model_len // 2
+        self._agents = [
+            SimulatedAgent(profile, facts.served_model_name, limit, self._tokenizer, dice)
+            for profile in PROFILES
+        ]
+
+    def begin(self) -> None:
+        """Say what the empty cache is like; before the first step."""
+        self._observer.cache_facts(
+            CacheFacts(
+                generation=self._generation,
+                layout=self._cache.layout,
+                decode=self._tokenizer.decode,
+            )
+        )
 
     async def play(self) -> None:
         """Step for ever."""
@@ -72,20 +86,35 @@ class SimulatedTraffic:
             await asyncio.sleep(_STEP_S)
             self.step()
 
+    def end(self) -> None:
+        """Abort what still runs."""
+        for turn in tuple(self._turns):
+            self._finish(turn)
+
     def step(self) -> None:
         """Advance the play by one engine step."""
-        if len(self._turns) < len(_AGENTS) and self._dice.random() < 0.03:
+        self._steps += 1
+        idle = self._steps > _QUIET_STEPS and len(self._turns) < len(self._agents)
+        if idle and self._dice.random() < _BEGIN:
             self._begin_turn()
-        decoding = [turn for turn in self._turns if turn.first_token_at_s is not None]
+        decoding = [turn for turn in self._turns if turn.decoding]
         computed = self._prefill()
-        accepted_drafts = [self._accepted_drafts() for _ in decoding]
+        accepted_drafts = [
+            min(self._accepted_drafts(), turn.answer_tokens - turn.generated_tokens - 1)
+            for turn in decoding
+        ]
         for turn, accepted in zip(decoding, accepted_drafts, strict=True):
             turn.generated_tokens += 1 + accepted
+            # The newest token is computed in the next step.
+            tokens = turn.prompt_tokens + turn.generated_tokens - 1
+            self._cache.advance(turn.engine_request_id, tokens)
+        self._cache.flush()
+        running = sum(turn.admitted for turn in self._turns)
         self._observer.step(
             StepSample(
-                running_requests=len(self._turns),
-                waiting_requests=0,
-                kv_usage_fraction=self._usage_fraction(),
+                running_requests=running,
+                waiting_requests=len(self._turns) - running,
+                kv_usage_fraction=self._cache.counts()[0] / self._cache.blocks_total,
                 prefix_requests=0,
                 prefix_query_tokens=0,
                 prefix_hit_tokens=0,
@@ -102,68 +131,62 @@ class SimulatedTraffic:
 
     def in_flight(self) -> tuple[InFlightRequest, ...]:
         """Requests that are not finished."""
-        now_s = time.monotonic()
-        return tuple(
-            InFlightRequest(
-                request_id=f"simulated-{turn.number}",
-                route=_ROUTES[turn.agent],
-                agent=_AGENTS[turn.agent],
-                phase="decode" if turn.first_token_at_s is not None else "prefill",
-                prompt_tokens=turn.prompt_tokens,
-                cached_tokens=turn.cached_tokens,
-                computed_tokens=turn.computed_tokens,
-                generated_tokens=turn.generated_tokens,
-                elapsed_s=now_s - turn.started_at_s,
-            )
-            for turn in tuple(self._turns)
-        )
+        return tuple(turn.in_flight() for turn in tuple(self._turns))
 
     def scheduler_facts(self) -> SchedulerFacts:
-        """Blocks as the invented contexts would fill them."""
-        total = self._facts.blocks_total or 0
-        in_use = int(self._usage_fraction() * total)
-        block_tokens = self._facts.block_tokens or 1
-        warm = min(total - in_use, sum(self._context_tokens) // block_tokens)
+        """The invented cache's own counts."""
+        in_use, warm, free = self._cache.counts()
         return SchedulerFacts(
             blocks_in_use=in_use,
             blocks_warm=warm,
-            blocks_free=total - in_use - warm,
+            blocks_free=free,
             live_token_budget=self._facts.max_num_batched_tokens or 0,
+            blocks_cached=self._cache.cached_blocks,
             computed_prompt_tokens={},
         )
 
     def _begin_turn(self) -> None:
         busy = {turn.agent for turn in self._turns}
-        agent = self._dice.choice([a for a in range(len(_AGENTS)) if a not in busy])
-        before = self._context_tokens[agent]
-        grown = (
-            before + self._dice.randint(800, 4000) if before else self._dice.randint(9000, 20000)
-        )
-        prompt = min(grown, 30_000)
-        broken = self._dice.random() < 0.1
-        block = self._facts.block_tokens or 1
-        cached = 0 if broken else min(before, prompt - 1) // block * block
-        self._context_tokens[agent] = prompt
-        self._number += 1
-        answer = self._dice.randint(60, 400)
-        self._turns.append(_Turn(self._number, agent, prompt, cached, answer))
+        agent = self._dice.choice([agent for agent in self._agents if agent not in busy])
+        request = agent.next_request()
+        answer_tokens = len(request.answer)
+        if self._dice.random() < _ABORT:
+            answer_tokens = self._dice.randint(1, answer_tokens)
+        turn = SimulatedTurn(next(self._numbers), self._generation, agent, request, answer_tokens)
+        self._turns.append(turn)
+        self._observer.request_started(turn.start())
 
     def _prefill(self) -> int:
-        for turn in self._turns:
-            if turn.first_token_at_s is not None:
-                continue
-            rest = turn.prompt_tokens - turn.cached_tokens - turn.computed_tokens
-            computed = min(rest, _PREFILL_TOKENS_PER_STEP)
-            turn.computed_tokens += computed
-            if turn.prefilled:
-                turn.first_token_at_s = time.monotonic()
-                self._observer.first_token(
-                    turn.first_token_at_s - turn.started_at_s,
-                    turn.cached_tokens,
-                    turn.prompt_tokens,
-                )
-            return computed
-        return 0
+        """Compute a part of the oldest prompt that is not complete.
+
+        Returns:
+            Tokens that were computed.
+        """
+        turn = next((turn for turn in self._turns if not turn.decoding), None)
+        if turn is None or not self._admit(turn):
+            return 0
+        done = (turn.cached_tokens or 0) + turn.computed_tokens
+        computed = min(turn.prompt_tokens - done, _PREFILL_TOKENS_PER_STEP)
+        turn.computed_tokens += computed
+        self._cache.advance(turn.engine_request_id, done + computed)
+        if done + computed == turn.prompt_tokens:
+            self._cache.flush()
+            self._observer.first_token(turn.first_token())
+        return computed
+
+    def _admit(self, turn: SimulatedTurn) -> bool:
+        """Let a request in; False while the others leave too little room for its last token."""
+        if turn.admitted:
+            return True
+        running = [each for each in self._turns if each.admitted]
+        if sum(self._blocks(each) for each in (*running, turn)) > self._cache.blocks_total:
+            return False
+        request = turn.request
+        turn.admit(self._cache.admit(turn.engine_request_id, request.prompt, request.answer))
+        return True
+
+    def _blocks(self, turn: SimulatedTurn) -> int:
+        return -(-(turn.prompt_tokens + turn.answer_tokens) // self._cache.block_tokens)
 
     def _accepted_drafts(self) -> int:
         """How many draft tokens one step accepts: those before the first that is refused."""
@@ -185,32 +208,11 @@ class SimulatedTraffic:
             ),
         )
 
-    def _usage_fraction(self) -> float:
-        capacity = self._facts.capacity_tokens or 1
-        return min(1.0, sum(turn.prompt_tokens for turn in self._turns) / capacity)
-
-    def _finish(self, turn: _Turn) -> None:
+    def _finish(self, turn: SimulatedTurn) -> None:
         self._turns.remove(turn)
-        now_s = time.monotonic()
-        first_token_at_s = turn.first_token_at_s or now_s
-        aborted = self._dice.random() < 0.05
-        self._observer.request_finished(
-            RequestRecord(
-                request_id=f"simulated-{turn.number}",
-                generation=self._generation,
-                route=_ROUTES[turn.agent],
-                agent=_AGENTS[turn.agent],
-                finished_at_unix_s=time.time(),
-                outcome=RequestOutcome.ABORTED if aborted else RequestOutcome.STOP,
-                choices=1,
-                prompt_tokens=turn.prompt_tokens,
-                cached_tokens=turn.cached_tokens,
-                computed_tokens=turn.prompt_tokens - turn.cached_tokens,
-                generated_tokens=turn.generated_tokens,
-                queued_s=0.0,
-                ttft_s=first_token_at_s - turn.started_at_s,
-                decode_s=now_s - first_token_at_s,
-                elapsed_s=now_s - turn.started_at_s,
-                preemptions=0,
-            )
-        )
+        if turn.admitted:
+            self._cache.release(turn.engine_request_id)
+        if not turn.aborted:
+            turn.agent.take_answer(turn.request)
+        answer = turn.request.answer[: turn.generated_tokens]
+        self._observer.request_finished(turn.record(), answer)

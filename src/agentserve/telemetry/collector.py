@@ -16,6 +16,7 @@ from agentserve.domain.lifecycle import EngineState, EngineStatus
 from agentserve.domain.pending import DrainView, PendingView
 from agentserve.domain.request import InFlightRequest
 from agentserve.domain.sample import SchedulerFacts
+from agentserve.domain.session import CacheMonitorView, SessionView
 from agentserve.domain.snapshot import (
     EngineView,
     HistoryView,
@@ -28,6 +29,7 @@ from agentserve.domain.snapshot import (
     ThroughputView,
 )
 from agentserve.telemetry.engine_stats import EngineStats, EngineStatsView
+from agentserve.telemetry.sessions.exchange import NO_SESSIONS, SessionsView
 
 _STARTING_STATES = frozenset({EngineState.STARTING, EngineState.WARMING})
 
@@ -45,6 +47,7 @@ class SnapshotCollector:
         log_dropped_lines: Log lines that are no longer kept.
         scheduler_facts: The scheduler's answers, or None where it cannot be asked.
         pending: Changes that were asked for and are not applied yet.
+        sessions: Agent sessions and their use of the prefix cache.
         clock: Monotonic clock, seconds; the one that `status` uses.
         unix_clock: Unix time, seconds.
     """
@@ -61,6 +64,7 @@ class SnapshotCollector:
         log_dropped_lines: Callable[[], int],
         scheduler_facts: Callable[[], SchedulerFacts | None] = lambda: None,
         pending: Callable[[], PendingView | None] = lambda: None,
+        sessions: Callable[[], SessionsView] = lambda: NO_SESSIONS,
         clock: Callable[[], float] = time.monotonic,
         unix_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -73,6 +77,7 @@ class SnapshotCollector:
         self._log_dropped_lines = log_dropped_lines
         self._scheduler_facts = scheduler_facts
         self._pending = pending
+        self._sessions = sessions
         self._clock = clock
         self._unix_clock = unix_clock
 
@@ -86,6 +91,7 @@ class SnapshotCollector:
             stats = None
         scheduler = self._scheduler_facts() if ready else None
         in_flight = self._in_flight() if ready else ()
+        sessions = self._sessions()
         now_s = self._clock()
         return Snapshot(
             time=self._unix_clock(),
@@ -103,7 +109,9 @@ class SnapshotCollector:
             gpus=gpu_report.gpus,
             gpus_unavailable=gpu_report.unavailable_reason,
             processes=self._processes(),
-            in_flight=in_flight,
+            in_flight=_with_sessions(in_flight, sessions),
+            sessions=sessions.sessions if ready else _without_cache(sessions.sessions),
+            cache_monitor=sessions.monitor if ready else CacheMonitorView(),
             recent_requests=self._stats.recent_requests(),
             log_dropped_lines=self._log_dropped_lines(),
         )
@@ -155,6 +163,28 @@ def _engine_view(
         settings=settings,
         previous_preset=status.previous_preset,
         failure=status.failure,
+    )
+
+
+def _with_sessions(
+    in_flight: tuple[InFlightRequest, ...], sessions: SessionsView
+) -> tuple[InFlightRequest, ...]:
+    known = sessions.session_of_request
+    return tuple(
+        msgspec.structs.replace(request, session=known[request.number])
+        if request.number in known
+        else request
+        for request in in_flight
+    )
+
+
+def _without_cache(sessions: tuple[SessionView, ...]) -> tuple[SessionView, ...]:
+    """Sessions outlive an engine; what they hold in its cache does not."""
+    return tuple(
+        msgspec.structs.replace(session, resident_tokens=None)
+        if session.resident_tokens is not None
+        else session
+        for session in sessions
     )
 
 

@@ -19,6 +19,7 @@ from agentserve.ui.change_actions import CHANGE_ACTIONS
 from agentserve.ui.conditions import against_start, against_switch, switch_verb
 from agentserve.ui.frame import RUNNING_STATES, Frame
 from agentserve.ui.preset_actions import PRESET_ACTIONS
+from agentserve.ui.session_actions import SESSION_ACTIONS
 from agentserve.ui.view_actions import VIEW_ACTIONS
 
 SLOTS = range(1, 10)
@@ -136,7 +137,7 @@ ACTIONS: tuple[Action, ...] = (
             "Presets",
             (str(slot),),
             in_bar=slot == SLOTS[0],
-            bar_rank=3,
+            bar_rank=1,
             bar_text=("1-9", "switch") if slot == SLOTS[0] else None,
             against=_against_slot(slot),
         )
@@ -195,6 +196,26 @@ ACTIONS: tuple[Action, ...] = (
         bar_rank=2,
     ),
     Action(
+        "view.history",
+        "show_history",
+        "history",
+        "Show what past requests reused, computed and waited for, by day, preset and session.",
+        "View",
+        ("h",),
+        in_bar=True,
+        bar_rank=3,
+    ),
+    Action(
+        "view.sessions",
+        "show_sessions",
+        "sessions",
+        "Show the agent sessions: what each keeps in the cache, loses, and why.",
+        "View",
+        ("c",),
+        in_bar=True,
+        bar_rank=1,
+    ),
+    Action(
         "view.agents",
         "show_agents",
         "connect",
@@ -208,7 +229,7 @@ ACTIONS: tuple[Action, ...] = (
         "view.explain",
         "explain",
         "explain",
-        "Explain the dashboard's figures, one after the other.",
+        "Explain the figures of the dashboard or of the sessions, one after the other.",
         "View",
         ("x",),
         in_bar=True,
@@ -267,6 +288,7 @@ ACTIONS: tuple[Action, ...] = (
         in_bar=True,
         bar_rank=0,
     ),
+    *SESSION_ACTIONS,
     *VIEW_ACTIONS,
 )
 

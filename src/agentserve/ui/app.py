@@ -208,6 +208,18 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
 
         self._toggle_screen(RequestsScreen, RequestsScreen)
 
+    def action_show_history(self) -> None:
+        """Show past requests, or go back from them."""
+        from agentserve.ui.screens.history import HistoryScreen
+
+        self._toggle_screen(HistoryScreen, lambda: HistoryScreen(self.control.request_history))
+
+    def action_show_sessions(self) -> None:
+        """Show the agent sessions, or go back from them."""
+        from agentserve.ui.screens.sessions import SessionsScreen
+
+        self._toggle_screen(SessionsScreen, SessionsScreen)
+
     def action_show_agents(self) -> None:
         """Show how to connect an agent, or go back."""
         from agentserve.ui.screens.agents import AgentsScreen
@@ -221,7 +233,9 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
             self.push_screen(Palette(id="--command-palette"))
 
     def action_explain(self) -> None:
-        """Explain the figures of the dashboard, one after the other."""
+        """Explain the figures of the view, one after the other; else those of the dashboard."""
+        if isinstance(self.screen, FrameScreen) and self.screen.explain():
+            return
         while len(self.screen_stack) > 1:
             self.pop_screen()
         if isinstance(self.screen, DashboardScreen):

@@ -1,4 +1,4 @@
-"""What each figure of the dashboard is, where it comes from, and what to do about it. Pure text.
+"""What each figure is, where it comes from, and what to do about it. Pure text.
 
 Keyed by panel and by the figure's label without numbers, as `figure_key` writes it.
 """
@@ -9,17 +9,9 @@ import re
 from typing import NamedTuple
 
 from agentserve.domain.text import ELLIPSIS
+from agentserve.ui.explanation import Explanation as Explanation
 from agentserve.ui.lines import Lines
-
-
-class Explanation(NamedTuple):
-    """One figure in words, one or two sentences each."""
-
-    what: str
-    source: str
-    window: str
-    good: str
-    change: str
+from agentserve.ui.session_explanations import SESSION_EXPLANATIONS
 
 
 class Figure(NamedTuple):
@@ -337,6 +329,7 @@ EXPLANATIONS: dict[str, dict[str, Explanation]] = {
             "Timeouts in the agent's settings when slow prompts are aborted.",
         ),
     },
+    **SESSION_EXPLANATIONS,
 }
 
 _WINDOW = re.compile(r", \d+ s$")

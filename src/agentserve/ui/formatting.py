@@ -19,6 +19,7 @@ RATE_WIDTH = 11
 MEMORY_WIDTH = 8
 UPTIME_WIDTH = 8
 CLOCK_WIDTH = 8
+AGE_WIDTH = 6
 
 _DAY_S = 86_400
 _GIB = 2**30
@@ -95,6 +96,16 @@ def about_seconds(seconds: float | None) -> str:
     if seconds < 119.5:
         return f"{seconds:z.0f} s"
     return f"{seconds / 60:z.0f} min"
+
+
+def age(seconds: float | None) -> str:
+    """Write how long ago something was: ` 12 s `, ` 3 min`, ` 2 h  `; six cells."""
+    if not _usable(seconds):
+        return dash(3) + "   "
+    for size_s, unit, most in ((1, "s", 60), (60, "min", 60), (3_600, "h", 48)):
+        if seconds < most * size_s:
+            return f"{int(seconds // size_s):2d} {unit:<3}"
+    return f"{min(int(seconds // _DAY_S), 99):2d} d  "
 
 
 def rate(tokens_per_s: float | None) -> str:

@@ -73,9 +73,8 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
         """Requests that a stop would end: running or waiting in an engine that serves."""
         if self.state is not EngineState.READY:
             return 0
-        queue = self.snapshot.throughput
-        counted = (queue.running_requests or 0) + (queue.waiting_requests or 0)
-        return max(counted, len(self.snapshot.in_flight))
+        # The scheduler's own count is of its last step, and after an abort there may be none.
+        return len(self.snapshot.in_flight)
 
     def without_measurements(self) -> Frame:
         """Keep only what decides about actions, so that it stays equal while values change."""

@@ -14,6 +14,16 @@ FILL = "━"
 HALF = "╸"
 WARM = "╍"
 TRACK = "─"
+UNCACHED = "═"
+"""Blocks in use that nobody else could reuse."""
+UNKNOWN = "·"
+"""Part of a bar of which nothing is known."""
+COMPUTED_FILL = "▓"
+GENERATED_FILL = "░"
+EXPECTED = "┆"
+"""Where reuse was expected to end."""
+SIDE = "↳"
+"""Before a side session."""
 CURSOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 """Marks the chosen row where there are no colours."""
 
@@ -33,6 +43,11 @@ _ASCII = str.maketrans(
         TRACK: "-",
         "\N{EN DASH}": "-",
         "·": ".",
+        UNCACHED: "=",
+        COMPUTED_FILL: "%",
+        GENERATED_FILL: ":",
+        EXPECTED: "|",
+        SIDE: "\\",
         "…": "~",
         "✓": "+",
         "▸": ">",
@@ -41,6 +56,7 @@ _ASCII = str.maketrans(
         "→": ">",
         CURSOR: ">",
         "↑": "^",
+        "←": "<",
         "°": " ",
         "Δ": "d",
         "│": "|",

@@ -1,4 +1,4 @@
-"""Textual messages around domain events; the only thing that other threads may post to the app."""
+"""Textual messages around domain values; the only things that other threads may post."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
+from agentserve.domain.history import RequestHistoryReport
 from agentserve.domain.lifecycle import EngineStatus
 
 
@@ -15,3 +16,14 @@ class EngineStateChanged(Message):
 
     status: EngineStatus
     """The new status, as the supervisor published it."""
+
+
+@dataclass
+class HistoryRead(Message):
+    """A reading of past requests has ended."""
+
+    days: int
+    """The days that were asked for."""
+    report: RequestHistoryReport | None
+    problem: str | None
+    """Why there is no report."""

@@ -155,7 +155,7 @@ PRESET_ACTIONS: tuple[Action, ...] = (
         "command",
         "Show and copy the equivalent `vllm serve` command.",
         "Presets page",
-        ("c",),
+        ("y",),
         in_bar=True,
         bar_rank=1,
         against=_against_highlighted,

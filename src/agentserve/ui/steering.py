@@ -209,6 +209,8 @@ class SteeringApp(App[None], inherit_bindings=False):
             may_wait: Whether waiting for requests is possible.
             warnings: What is to be read before, one sentence each.
         """
+        # What is on screen is up to half a second old, and a request may have begun or ended since.
+        self.tick()
         if not self._frame.requests_at_work and not warnings:
             act(SwitchMode.ABORT)
             self.tick()

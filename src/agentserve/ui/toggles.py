@@ -5,7 +5,6 @@ A toggle starts from what is pending, else from what runs, else from what the pr
 
 from __future__ import annotations
 
-from agentserve.domain.control import PresetSummary
 from agentserve.domain.errors import AgentServeError
 from agentserve.domain.lifecycle import EngineFacts, EngineState
 from agentserve.domain.pending import PendingChange, ToggleOption
@@ -64,7 +63,9 @@ def present_value(frame: Frame, option: ToggleOption) -> int | None:
     """Return the value without pending changes: the running one, else the preset's."""
     preset = next((each for each in frame.presets if each.name == frame.engine.preset), None)
     running = _running(frame, option) if frame.state in RUNNING_STATES else None
-    return running if running is not None else _configured(preset, option)
+    if running is not None or preset is None:
+        return running
+    return preset.value_of(option)
 
 
 def next_budget(frame: Frame, direction: int) -> int:
@@ -125,17 +126,3 @@ def _running(frame: Frame, option: ToggleOption) -> int | None:
             return settings.max_num_seqs
         case ToggleOption.CONTEXT:
             return settings.max_model_len
-
-
-def _configured(preset: PresetSummary | None, option: ToggleOption) -> int | None:
-    if preset is None:
-        return None
-    match option:
-        case ToggleOption.TOKEN_BUDGET:
-            return preset.max_num_batched_tokens
-        case ToggleOption.DRAFT_TOKENS:
-            return preset.speculative_tokens
-        case ToggleOption.SEATS:
-            return preset.max_num_seqs
-        case ToggleOption.CONTEXT:
-            return preset.max_model_len

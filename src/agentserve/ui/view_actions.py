@@ -1,4 +1,4 @@
-"""The actions that exist in one view only: requests, log, agents, explanations."""
+"""The actions that exist in one view only: requests, log, agents, history, explanations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ _GROUPS = {
     "requests": "In the requests",
     "log": "In the log",
     "agents": "Connecting an agent",
+    "history": "In the history",
     "explain": "While figures are explained",
 }
 
@@ -61,8 +62,8 @@ VIEW_ACTIONS: tuple[Action, ...] = (
     _here("log.previous", "find(-1)", "previous", "Go to the line found before.", "N", bar=False),
     _here("log.level", "cycle_level", "level", "Show all lines, warnings, or only errors.", "e"),
     _here("log.wrap", "toggle_wrap", "wrap", "Wrap long lines, or move along them.", "w"),
-    _here("log.copy", "copy_view", "copy", "Copy the lines in view (OSC 52).", "c"),
-    _here("agents.copy", "copy_settings", "copy", "Copy the settings (OSC 52).", "c"),
+    _here("log.copy", "copy_view", "copy", "Copy the lines in view (OSC 52).", "y"),
+    _here("agents.copy", "copy_settings", "copy", "Copy the settings (OSC 52).", "y"),
     _here("agents.next", "choose(1)", "next", "Go to the next agent.", "down", "j", label="↓"),
     _here(
         *("agents.previous", "choose(-1)", "previous", "Go to the agent before.", "up", "k"),
@@ -80,6 +81,18 @@ VIEW_ACTIONS: tuple[Action, ...] = (
         label="pgup",
         bar=False,
     ),
+    _here(
+        *("history.more", "change_days(1)", "more days", "Show more days: 7, 30, 90."),
+        *("right", "plus"),
+        label="→",
+    )._replace(bar_text=("←/→", "days")),
+    _here(
+        *("history.fewer", "change_days(-1)", "fewer days", "Show fewer days."),
+        *("left", "minus"),
+        label="←",
+        bar=False,
+    ),
+    _here("history.reload", "read_again", "read again", "Read the history again.", "enter"),
     _here("explain.next", "explain_step(1)", "next", "Next figure.", "tab", "right", "down"),
     _here(
         *("explain.previous", "explain_step(-1)", "previous", "The figure before."),

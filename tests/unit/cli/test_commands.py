@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from agentserve import __version__
+from agentserve.cli import exit_codes
 from agentserve.cli.main import run
 from agentserve.domain.snapshot import Snapshot
 
@@ -69,6 +70,44 @@ def test_validate_exits_two_and_names_file_line_and_remedy(
     assert run(["presets", "validate", str(path), "--json"]) == 2
     (found,) = json.loads(capsys.readouterr().out)
     assert found["line"] == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("[server]\nporte = 9000\n", 2, "did you mean `port`"),
+        ("ascii = 7\n", 1, "`ascii`"),
+        ("[server\n", 1, ""),
+    ],
+    ids=["stops a start", "does not stop it", "no TOML"],
+)
+def test_validate_checks_the_settings_too(
+    home: Path, capsys: pytest.CaptureFixture[str], text: str, line: int, words: str
+) -> None:
+    config = home / "config" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(text)
+    for files in ([], [str(config)]):
+        assert run(["presets", "validate", *files]) == 2
+        said = capsys.readouterr().err
+        assert f"{config}:{line}: " in said
+        assert words in said
+        assert said.count("\n") == 1
+        assert run(["presets", "validate", *files, "--json"]) == 2
+        (found,) = json.loads(capsys.readouterr().out)
+        assert (found["path"], found["line"]) == (str(config), line)
+
+
+def test_settings_and_presets_are_checked_in_one_go(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_preset(home, "mine", '[engine]\nmodel = "x"\nmax_num_seq = 4\n')
+    config = home / "config" / "config.toml"
+    config.write_text("[server]\nporte = 9000\n")
+    assert run(["presets", "validate"]) == 2
+    said = capsys.readouterr().err
+    assert f"{config}:2" in said
+    assert f"{path}:3" in said
 
 
 def test_the_equivalent_command_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +217,82 @@ def test_an_address_without_a_scheme_is_refused_in_whole_sentences(
     assert ".." not in said
 
 
-def test_status_ends_quietly_when_its_reader_has_gone() -> None:
+@pytest.mark.parametrize(
+    ("code", "hint"), [(401, "Set AGENTSERVE_API_KEY."), (403, "to the owner's key")]
+)
+def test_status_with_another_key_says_which_one_is_needed(
+    capsys: pytest.CaptureFixture[str], code: int, hint: str
+) -> None:
+    class Refusal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(code)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            assert run(["status", "--url", f"http://127.0.0.1:{server.server_address[1]}"]) == 1
+        finally:
+            server.shutdown()
+    said = capsys.readouterr().err
+    assert f"answered HTTP {code}." in said
+    assert hint in said
+
+
+def run_without_reader(words: list[str]) -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose standard output is a pipe that nobody reads any more."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "agentserve", *words],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+
+
+PRINTING = (
+    *("history", "history --json", "doctor", "doctor --json"),
+    *("presets list", "presets list --json", "presets validate", "presets validate --json"),
+    *("presets show cpu-tiny", "presets show cpu-tiny --json", "presets command cpu-tiny"),
+    "presets import mine -- vllm serve org/m",
+)
+
+
+@pytest.mark.parametrize("command", PRINTING)
+def test_a_command_ends_quietly_when_its_reader_has_gone(command: str) -> None:
+    ended = run_without_reader(command.split())
+    assert ended.stderr == b""
+    assert ended.returncode == exit_codes.READER_GONE
+
+
+def test_a_reader_of_both_streams_that_has_gone_is_no_traceback(home: Path) -> None:
+    write_preset(home, "broken", "[engine\n")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "agentserve", "presets", "list"],
+            stdout=writing,
+            stderr=writing,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert ended.returncode == exit_codes.READER_GONE
+
+
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_status_ends_quietly_when_its_reader_has_gone(words: list[str]) -> None:
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = msgspec.json.encode(Snapshot())
@@ -192,19 +306,10 @@ def test_status_ends_quietly_when_its_reader_has_gone() -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        reading, writing = os.pipe()
-        os.close(reading)
         url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
-            ended = subprocess.run(
-                [sys.executable, "-m", "agentserve", "status", "--url", url],
-                stdout=writing,
-                stderr=subprocess.PIPE,
-                timeout=60,
-                check=False,
-            )
+            ended = run_without_reader(["status", "--url", url, *words])
         finally:
-            os.close(writing)
             server.shutdown()
     assert ended.stderr == b""
-    assert ended.returncode == 0
+    assert ended.returncode == exit_codes.READER_GONE

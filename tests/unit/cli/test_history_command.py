@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -17,7 +18,6 @@ from agentserve.cli.main import run
 from agentserve.config.paths import app_paths
 from agentserve.domain.history import DayWindow, RequestFact, summarize
 from agentserve.telemetry.request_history import RequestHistory
-from agentserve.ui.formatting import DASH
 from tests.unit.telemetry.finished_request import finished
 
 NOON_S = datetime.datetime(2026, 6, 15, 12, tzinfo=datetime.UTC).timestamp()
@@ -54,7 +54,7 @@ def stored(home: Path) -> Path:
 
 def test_nothing_stored_is_said_and_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history"]) == 0
-    assert capsys.readouterr().out == "no history yet\n"
+    assert capsys.readouterr().out.startswith("No history yet")
 
 
 def test_nothing_stored_as_json_has_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_nothing_stored_as_json_has_a_schema(capsys: pytest.CaptureFixture[str])
 def test_what_is_stored_is_drawn(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["history"]) == 0
     text = capsys.readouterr().out
-    assert "3 requests" in text
+    assert "requests 3 " in text
     assert "cpu-tiny" in text
     assert "60.0 %" in text
     assert "secret" not in text
@@ -114,45 +114,37 @@ def test_a_terminal_without_these_signs_gets_ascii(
     assert "####" in raw.getvalue().decode("ascii")
 
 
-def test_the_busiest_day_fills_the_bar_and_the_shares_are_right() -> None:
-    lines = drawn(summarize([fact(1, 500, 500), fact(0, 3_000, 1_000)], WINDOW), 80)
-    yesterday, today = (line for line in lines if line.startswith("2026-06-1"))
-    full, empty = today.count("█"), today.count("░")
-    assert full == pytest.approx(3 * empty, abs=2)
-    assert yesterday.count("█") + yesterday.count("░") == pytest.approx((full + empty) / 4, abs=1)
-    assert "75.0 %" in today
-    assert "250 ms" in today
-
-
-def test_a_little_of_something_still_has_a_cell() -> None:
-    lines = drawn(summarize([fact(1, 1, 1), fact(0, 1_000_000, 3)], WINDOW), 80)
-    yesterday, today = (line for line in lines if line.startswith("2026-06-1"))
-    assert "█░" in yesterday
-    assert "█░" in today
-
-
-def test_unknown_is_a_dash_and_has_no_bar() -> None:
-    (line,) = (
-        line
-        for line in drawn(summarize([fact(0, None, None)], WINDOW), 80)
-        if line.startswith("2026-06-15")
-    )
-    assert "█" not in line
-    assert "░" not in line
-    assert DASH in line
-
-
-def test_idle_days_take_one_line() -> None:
-    lines = drawn(summarize([fact(9, 1, 1), fact(2, 1, 1)], WINDOW), 80)
-    assert sum("without requests" in line for line in lines) == 2
-    assert any("6 days without requests" in line for line in lines)
-    assert any("2 days without requests" in line for line in lines)
-
-
 def test_old_requests_outside_the_days_are_named() -> None:
     (line,) = drawn(summarize([], WINDOW, NOON_S - 40 * DAY_S), 80)
     assert "2026-05-06" in line
     assert "--days" in line
+
+
+def test_the_newest_sessions_can_be_asked_for(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = RequestHistory(app_paths().request_history)
+    for number in range(12):
+        history.record(finished(at_s=time.time() - number), "cpu-tiny", f"session {number}")
+    history.start()
+    assert history.close(20)
+    listed = re.compile(r"^[0-9a-f]{6} opencode", re.MULTILINE)
+    for words, shown in ((["history"], 8), (["history", "--sessions", "10"], 10)):
+        assert run(words) == 0
+        text = capsys.readouterr().out
+        assert len(listed.findall(text)) == shown
+        assert f"{12 - shown} more" in text
+    for words, sent in ((["--json"], 12), (["--json", "--sessions", "3"], 3)):
+        assert run(["history", *words]) == 0
+        assert len(json.loads(capsys.readouterr().out)["sessions"]) == sent
+
+
+def test_a_history_that_is_off_is_said(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = home / "config" / "config.toml"
+    config.parent.mkdir()
+    config.write_text("[history]\nenabled = false\n")
+    assert run(["history"]) == 0
+    assert "[history] enabled = false" in capsys.readouterr().out
 
 
 @given(

@@ -13,8 +13,10 @@ def resolve(
     port: int | None = None,
     environ: dict[str, str] | None = None,
     api_key: str | None = None,
+    api_keys: dict[str, str] | None = None,
+    isolate: bool = False,
 ) -> ListenAddress:
-    settings = ServerSettings(api_key=api_key)
+    settings = ServerSettings(api_key=api_key, api_keys=api_keys or {}, isolate_api_keys=isolate)
     return resolve_listen_address(settings, environ=environ or {}, host=host, port=port)
 
 
@@ -40,6 +42,30 @@ def test_a_key_in_the_file_or_the_environment_opens_an_address() -> None:
     assert resolve("0.0.0.0", api_key="file", environ=key).api_key == "environment"
 
 
+def test_named_keys_open_an_address_and_come_after_the_one_without_a_name() -> None:
+    named = {"bo": "b", "ada": "a"}
+    address = resolve("0.0.0.0", api_keys=named)
+    assert [(each.name, each.key) for each in address.api_keys] == [("bo", "b"), ("ada", "a")]
+    assert address.api_key == "b"
+    key = {"AGENTSERVE_API_KEY": "environment"}
+    for file_key in (None, "file"):
+        address = resolve("0.0.0.0", api_key=file_key, api_keys=named, environ=key)
+        assert [each.key for each in address.api_keys] == ["environment", "b", "a"]
+        assert [each.name for each in address.api_keys] == [None, "bo", "ada"]
+
+
+def test_a_variable_that_repeats_a_named_key_is_one_key_and_comes_first() -> None:
+    key = {"AGENTSERVE_API_KEY": "a"}
+    address = resolve(api_keys={"bo": "b", "ada": "a"}, environ=key)
+    assert [(each.name, each.key) for each in address.api_keys] == [("ada", "a"), ("bo", "b")]
+
+
+def test_only_two_keys_or_more_are_kept_apart() -> None:
+    assert resolve(api_key="k", api_keys={"ada": "a"}, isolate=True).isolate
+    assert not resolve(api_key="k", api_keys={"ada": "a"}).isolate
+    assert not resolve(api_keys={"ada": "a"}, isolate=True).isolate
+
+
 def test_an_empty_variable_is_no_key() -> None:
     with pytest.raises(AddressRefusedError):
         resolve("0.0.0.0", environ={"AGENTSERVE_API_KEY": "  "})
@@ -48,6 +74,8 @@ def test_an_empty_variable_is_no_key() -> None:
 def test_a_key_that_no_client_can_send_is_refused() -> None:
     with pytest.raises(ConfigError, match="HTTP header"):
         resolve(api_key="schlüssel\n")
+    with pytest.raises(ConfigError, match="HTTP header"):
+        resolve(api_keys={"ada": "a", "bo": " b"})
 
 
 def test_the_command_line_goes_before_the_file() -> None:
@@ -62,4 +90,6 @@ def test_the_url_is_one_that_a_client_here_can_use() -> None:
     assert resolve().url == "http://127.0.0.1:8000"
     assert resolve("::1").url == "http://[::1]:8000"
     assert resolve("0.0.0.0", api_key="k").url == "http://127.0.0.1:8000"
-    assert "secret" not in repr(resolve(api_key="secret"))
+    address = resolve(api_key="secret", api_keys={"ada": "secret too"})
+    assert "secret" not in repr(address)
+    assert "secret" not in repr([each.__rich_repr__() for each in address.api_keys])

@@ -107,8 +107,76 @@ def test_a_key_that_others_can_read_is_a_problem(paths: AppPaths) -> None:
     assert "chmod 600" in problems[0].sentence
 
 
+def test_named_keys_are_taken_in_the_order_of_the_file(paths: AppPaths) -> None:
+    write_config(
+        paths,
+        '[server]\napi_key = "k"\nisolate_api_keys = true\n'
+        '[server.api_keys]\nbo-2 = "b"\nada_1 = "a"\n',
+    )
+    settings, problems = load_settings(paths, {})
+    assert list(settings.server.api_keys.items()) == [("bo-2", "b"), ("ada_1", "a")]
+    assert settings.server.isolate_api_keys is True
+    assert problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ('[server.api_keys]\nada = "a"\nBo = "hush"\n', 3, "1 to 32"),
+        (f'[server.api_keys]\n{"hush" * 9} = "ada"\n', 2, "1 to 32"),
+        ('[server.api_keys]\n"" = "hush"\n', 2, "1 to 32"),
+        ('[server.api_keys]\nada = ""\n', 2, "server.api_keys.ada"),
+        ('[server.api_keys]\nada = "hush "\n', 2, "without spaces around"),
+        ('[server.api_keys]\nada = "hüsh"\n', 2, "ASCII"),
+        ("[server.api_keys]\nada = 3\n", 2, "text in quotes"),
+        ('[server.api_keys.ada]\nkey = "hush"\n', 1, "text in quotes"),
+        ('[server]\napi_keys = ["hush"]\n', 2, "a table"),
+        ('[server]\napi_key = "hu\\nsh"\n', 2, "HTTP header"),
+        ('[server]\nisolate_api_keys = "yes"\n', 2, "true or false"),
+        ('[server.api_keys]\nada = "hush"\nbo = "b"\ncy = "hush"\n', 4, "`server.api_keys.ada`"),
+        ('[server]\napi_key = "hush"\n[server.api_keys]\nbo = "hush"\n', 4, "`server.api_key`"),
+    ],
+)
+def test_keys_that_cannot_be_used_stop_the_start_and_are_not_shown(
+    paths: AppPaths, text: str, line: int, words: str
+) -> None:
+    write_config(paths, text)
+    with pytest.raises(ConfigError) as refused:
+        load_settings(paths, {})
+    said = f"{refused.value.message} {refused.value.hint}"
+    assert f"config.toml:{line}: " in said
+    assert words in said
+    assert "hush" not in said
+    assert "hüsh" not in said
+
+
+def test_named_keys_that_others_can_read_are_a_problem(paths: AppPaths) -> None:
+    write_config(paths, '[server]\nport = 9000\n[server.api_keys]\nada = "a"\n', mode=0o640)
+    _, (problem,) = load_settings(paths, {})
+    assert (problem.line, problem.remedy) == (3, f"run: chmod 600 {paths.config_file}")
+
+
+@pytest.mark.parametrize(
+    ("keys", "environ", "problems"),
+    [
+        ("", {}, 1),
+        ('[server.api_keys]\nada = "a"\n', {}, 1),
+        ('[server.api_keys]\nada = "a"\n', {"AGENTSERVE_API_KEY": "a"}, 1),
+        ('[server.api_keys]\nada = "a"\n', {"AGENTSERVE_API_KEY": "e"}, 0),
+        ('[server.api_keys]\nada = "a"\nbo = "b"\n', {}, 0),
+    ],
+)
+def test_isolation_of_fewer_than_two_keys_is_said_to_have_no_effect(
+    paths: AppPaths, keys: str, environ: dict[str, str], problems: int
+) -> None:
+    write_config(paths, "[server]\nisolate_api_keys = true\n" + keys)
+    _, found = load_settings(paths, environ)
+    assert [problem.line for problem in found] == [2] * problems
+    assert all("no effect" in problem.sentence for problem in found)
+
+
 def test_the_key_is_in_no_representation() -> None:
-    server = ServerSettings(api_key="very-secret")
+    server = ServerSettings(api_key="very-secret", api_keys={"ada": "very-secret-too"})
     assert "very-secret" not in repr(server)
     assert "very-secret" not in repr(Settings(server=server))
     assert "very-secret" not in str(server.__rich_repr__())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import subprocess
 import threading
@@ -11,18 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agentserve.domain.cache_event import BlocksRemoved, CacheEvents, CacheEventsLost, PrefixLookup
 from agentserve.domain.errors import StartAbortedError
 from agentserve.domain.lifecycle import PHASE_ORDER, EngineFacts, StartPhase
 from agentserve.domain.preset import EngineOptions, Preset
-from agentserve.domain.request import RequestOutcome
+from agentserve.domain.request import FirstToken, RequestOutcome
 from agentserve.domain.sample import StepSample
 from agentserve.engine.backend import StartOrder
 from agentserve.engine.engine_processes import EngineMark, end_processes, engine_pids
 from agentserve.engine.phases import phase_of_line
-from agentserve.engine.simulated import SimulatedBackend, SimulationScript
+from agentserve.engine.simulated import SimulatedBackend, SimulatedEngine, SimulationScript
 from agentserve.engine.simulated_traffic import SimulatedTraffic
 from agentserve.engine.smoke import call_asgi
 from tests.harness.supervised import DEADLINE_S, Observer
+from tests.unit.engine.cache_replay import replay
 
 PRESET = Preset(
     name="p",
@@ -47,9 +50,9 @@ def facts(speculative_tokens: int) -> EngineFacts:
         tensor_parallel_size=2,
         max_model_len=100_000,
         speculative_tokens=speculative_tokens,
-        block_tokens=1568,
-        blocks_total=272,
-        capacity_tokens=107_000,
+        block_tokens=16,
+        blocks_total=2500,
+        capacity_tokens=40_000,
     )
 
 
@@ -124,6 +127,35 @@ async def test_traffic_plays_from_open_to_close(tmp_path: Path) -> None:
     assert not others
 
 
+async def test_requests_of_one_backend_never_share_a_number(tmp_path: Path) -> None:
+    backend = SimulatedBackend(SimulationScript(phase_s=0.0, traffic=True))
+    observer = Observer()
+    for _ in range(2):
+        engine = backend.launch(order(tmp_path, observer)).load(lambda _: None)
+        assert isinstance(engine, SimulatedEngine)
+        await engine.open()
+        for _ in range(200):
+            engine.traffic.step()
+        await engine.close()
+    numbers = [start.number for start in observer.starts]
+    assert len(numbers) == len(set(numbers)) > 1
+    assert {record.number for record in observer.records} == set(numbers)
+
+
+async def test_the_cache_is_described_once_and_before_anything_happens(tmp_path: Path) -> None:
+    observer = Observer()
+    engine = SimulatedBackend(ALL_AT_ONCE).launch(order(tmp_path, observer)).load(lambda _: None)
+    assert observer.facts == []
+    await engine.open()
+    (told,) = observer.facts
+    assert told.generation == 1
+    assert told.layout is not None
+    assert told.layout.predictable
+    assert told.layout.block_tokens == engine.facts.block_tokens
+    assert observer.cache == []
+    await engine.close()
+
+
 def test_an_engine_that_ignores_stops_blocks_until_its_process_is_killed(tmp_path: Path) -> None:
     backend = SimulatedBackend(SimulationScript(phase_s=0.0, ignore_stop=True))
     the_order = order(tmp_path)
@@ -143,18 +175,85 @@ def test_an_engine_that_ignores_stops_blocks_until_its_process_is_killed(tmp_pat
         child.wait()
 
 
+def traffic_for(
+    observer: Observer, the_facts: EngineFacts, seed: int, generation: int = 1
+) -> SimulatedTraffic:
+    dice = random.Random(seed)
+    return SimulatedTraffic(observer, the_facts, generation, dice, itertools.count(1))
+
+
 def test_the_same_seed_plays_the_same() -> None:
     def play() -> Observer:
         observer = Observer()
-        traffic = SimulatedTraffic(observer, facts(2), 1, random.Random(7))
+        traffic = traffic_for(observer, facts(2), 7)
         for _ in range(500):
             traffic.step()
         return observer
 
     first, second = play(), play()
     assert first.steps == second.steps
-    assert [r.prompt_tokens for r in first.records] == [r.prompt_tokens for r in second.records]
+    assert first.cache == second.cache
+    assert [start.body for start in first.starts] == [start.body for start in second.starts]
     assert first.records
+
+
+def test_a_lookup_is_reported_after_the_request_and_before_its_first_token() -> None:
+    class Watching(Observer):
+        def first_token(self, first: FirstToken) -> None:
+            (start,) = [each for each in self.starts if each.number == first.number]
+            assert start.engine_request_id in replay(self.cache, 16)
+            super().first_token(first)
+
+        def cache_events(self, events: CacheEvents | CacheEventsLost) -> None:
+            assert isinstance(events, CacheEvents)
+            started = {start.engine_request_id for start in self.starts}
+            looked_up = {e.request_id for e in events.events if isinstance(e, PrefixLookup)}
+            assert looked_up <= started
+            super().cache_events(events)
+
+    observer = Watching()
+    traffic = traffic_for(observer, facts(0), 5)
+    while len(observer.first_tokens) < 5:
+        traffic.step()
+
+
+def test_an_end_aborts_what_runs_and_leaves_no_block_in_use() -> None:
+    observer = Observer()
+    traffic = traffic_for(observer, facts(0), 3)
+    while len(traffic.in_flight()) < 3:
+        traffic.step()
+    finished = len(observer.records)
+    running = {request.number for request in traffic.in_flight()}
+    phases = {request.phase for request in traffic.in_flight()}
+    traffic.end()
+    aborted = observer.records[finished:]
+    assert {record.number for record in aborted} == running
+    assert {record.outcome for record in aborted} == {RequestOutcome.ABORTED}
+    assert phases >= {"queued"} or phases >= {"prefill"}
+    unknown = [record for record in aborted if record.ttft_s is None]
+    assert unknown
+    assert {(record.cached_tokens, record.computed_tokens) for record in unknown} == {(None, None)}
+    assert traffic.in_flight() == ()
+    assert traffic.scheduler_facts().blocks_in_use == 0
+
+
+def test_a_broken_prefix_an_eviction_and_a_title_occur_within_a_few_minutes() -> None:
+    observer = Observer()
+    traffic = traffic_for(observer, facts(2), 1)
+    for _ in range(6000):
+        traffic.step()
+    known = [record for record in observer.records if record.cached_tokens is not None]
+    cached = sum(record.cached_tokens or 0 for record in known)
+    assert 0.6 < cached / sum(record.prompt_tokens for record in known) < 0.95
+    later = known[20:]
+    assert any((record.cached_tokens or 0) < record.prompt_tokens / 4 for record in later)
+    assert any(record.prompt_tokens < 300 for record in known)
+    assert any(
+        isinstance(event, BlocksRemoved)
+        for batch in observer.cache
+        if isinstance(batch, CacheEvents)
+        for event in batch.events
+    )
 
 
 @settings(max_examples=20, deadline=None)
@@ -162,21 +261,37 @@ def test_the_same_seed_plays_the_same() -> None:
 def test_what_it_plays_adds_up(seed: int, speculative_tokens: int) -> None:
     observer = Observer()
     the_facts = facts(speculative_tokens)
-    traffic = SimulatedTraffic(observer, the_facts, 3, random.Random(seed))
+    traffic = traffic_for(observer, the_facts, seed, 3)
     for _ in range(800):
         traffic.step()
         in_flight = traffic.in_flight()
         assert len({request.request_id for request in in_flight}) == len(in_flight) <= 3
         for request in in_flight:
-            assert request.cached_tokens is not None
             assert request.computed_tokens is not None
-            assert request.cached_tokens + request.computed_tokens <= request.prompt_tokens
+            # What waits has not been looked up yet.
+            assert (request.cached_tokens is None) == (request.phase == "queued")
+            done = (request.cached_tokens or 0) + request.computed_tokens
+            assert done <= request.prompt_tokens
         scheduler = traffic.scheduler_facts()
         blocks = (scheduler.blocks_in_use, scheduler.blocks_warm, scheduler.blocks_free)
         assert min(blocks) >= 0
         assert sum(blocks) == the_facts.blocks_total
     check_steps(observer, speculative_tokens)
     check_records(observer, traffic)
+    check_requests(observer)
+
+
+def check_requests(observer: Observer) -> None:
+    starts = {start.number: start for start in observer.starts}
+    assert len(starts) == len(observer.starts)
+    expected = replay(observer.cache, 16)
+    for first in observer.first_tokens:
+        start = starts[first.number]
+        assert len(start.prompt_token_ids) == first.prompt_tokens
+        assert first.cached_tokens == expected[start.engine_request_id]
+    for record, answer in zip(observer.records, observer.answers, strict=True):
+        assert record.request_id == starts[record.number].engine_request_id
+        assert len(answer) == record.generated_tokens
 
 
 def check_steps(observer: Observer, speculative_tokens: int) -> None:
@@ -199,6 +314,7 @@ def check_records(observer: Observer, traffic: SimulatedTraffic) -> None:
     for record in observer.records:
         assert record.generation == 3
         assert record.cached_tokens is not None
+        assert record.ttft_s is not None
         assert record.computed_tokens == record.prompt_tokens - record.cached_tokens
         assert record.outcome in {RequestOutcome.STOP, RequestOutcome.ABORTED}
     computed = sum(step.computed_prompt_tokens or 0 for step in observer.steps)

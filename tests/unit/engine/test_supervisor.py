@@ -246,7 +246,7 @@ def test_any_sequence_of_requests_makes_only_allowed_changes_and_settles(
         ring = LogRing()
         under_test = EngineSupervisor(
             backend=backend,
-            front=Front(lambda: b"{}", None),
+            front=Front(lambda: b"{}"),
             observer=Observer(),
             app_id="property",
             runtime_dir=tmp_path_factory.getbasetemp(),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentserve.domain.request import RequestOutcome, RequestRecord
-from agentserve.domain.sample import EngineObserver, SpecDecodeSample, StepSample
+from agentserve.domain.sample import SpecDecodeSample, StepSample
 from agentserve.telemetry.engine_stats import (
     HISTORY_POINTS,
     MIN_DRAFT_TOKENS,
@@ -98,11 +98,6 @@ def view_of(stats: EngineStats) -> EngineStatsView:
     view = stats.view()
     assert view is not None
     return view
-
-
-def test_it_is_an_engine_observer() -> None:
-    observer: EngineObserver = EngineStats()
-    observer.generation_ready(3)
 
 
 def test_nothing_is_known_before_an_engine_is_ready() -> None:

@@ -34,6 +34,11 @@ from agentserve.engine.backend import (
 from agentserve.engine.engine_processes import end_processes
 from agentserve.engine.guardian_link import GuardianLink
 from agentserve.engine.vllm import compat, environment, torchvision_ops
+from agentserve.engine.vllm.cache_reports import (
+    CacheReports,
+    kv_events_endpoint,
+    kv_replay_endpoint,
+)
 from agentserve.engine.vllm.plugin import FACTS_METHOD, plugin_loaded
 
 _FACTS_INTERVAL_S = 1.0
@@ -136,7 +141,8 @@ class VllmLaunch:
         )
         llm.watch(self._order.observer, self._order.mark.generation)
         steps.llm = llm
-        return VllmEngine(llm, config, arguments, self._runtime_dir)
+        reports = CacheReports(llm, self._order)
+        return VllmEngine(llm, config, arguments, self._runtime_dir, reports)
 
     def _arguments(self) -> Any:
         preset = self._order.preset
@@ -147,7 +153,8 @@ class VllmLaunch:
         events = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
-            "endpoint": f"ipc://{self._runtime_dir}/kv-events",
+            "endpoint": kv_events_endpoint(self._runtime_dir),
+            "replay_endpoint": kv_replay_endpoint(self._runtime_dir),
         }
         words += [
             "--kv-events-config",
@@ -202,10 +209,12 @@ class VllmEngine:
         config: Any,
         arguments: Any,
         runtime_dir: Path,
+        cache_reports: CacheReports,
     ) -> None:
         self._llm = llm
         self._arguments = arguments
         self._runtime_dir = runtime_dir
+        self._cache_reports = cache_reports
         self._facts = _facts(config, arguments)
         self._app: Any = None
         self._lifespan = contextlib.AsyncExitStack()
@@ -241,6 +250,7 @@ class VllmEngine:
     async def open(self) -> None:
         """Build vLLM's application and run its start-up."""
         llm = self._llm
+        await self._cache_reports.open()
         await llm.reset_mm_cache()
         tasks = await llm.get_supported_tasks()
         build_app, init_app_state = compat.http_application_parts()
@@ -262,6 +272,7 @@ class VllmEngine:
         """Run the shut-down of vLLM's application."""
         if self._asking is not None:
             self._asking.cancel()
+        self._cache_reports.end()
         await self._lifespan.aclose()
 
     def shut_down(self) -> None:
@@ -269,6 +280,7 @@ class VllmEngine:
         try:
             self._llm.shutdown()
         finally:
+            self._cache_reports.close()
             self.restore_environment.close()
             for leftover in self._runtime_dir.iterdir():
                 if leftover.is_socket():
@@ -317,7 +329,8 @@ def _facts(config: Any, arguments: Any) -> EngineFacts:
         kv_cache_dtype=str(cache.cache_dtype),
         prefix_caching=cache.enable_prefix_caching,
         block_tokens=cache.block_size,
-        blocks_total=cache.num_gpu_blocks,
+        # One is a placeholder that never holds anything.
+        blocks_total=None if cache.num_gpu_blocks is None else cache.num_gpu_blocks - 1,
         capacity_tokens=None if concurrency is None else int(concurrency * model.max_model_len),
         max_concurrency=concurrency,
     )

@@ -50,6 +50,8 @@ def engine_variables(preset_variables: Mapping[str, str], mark: EngineMark) -> d
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         # Each start leaves socket files; in our own folder they can be swept.
         "VLLM_RPC_BASE_PATH": str(mark.runtime_dir),
+        # The short form of block hashes in events: what telemetry compares and keeps.
+        "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES": "1",
         "PYTHONPATH": child_python_path(os.environ.get("PYTHONPATH")),
         **mark.variables,
     }

@@ -10,25 +10,34 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from agentserve.engine.vllm.block_census import BlockCensus
+
 FACTS_METHOD = "agentserve_scheduler_facts"
+LAYOUT_METHOD = "agentserve_cache_layout"
 GROUP = "vllm.general_plugins"
+_CENSUS = "agentserve_block_census"
 _MARKER_VARIABLE = "AGENTSERVE_ENGINE"
+_MAMBA = "mamba"
 
 
 def register() -> None:
-    """Add `FACTS_METHOD` to vLLM's EngineCore, and repair the CPU build."""
+    """Add our questions to vLLM's EngineCore and marks to its events, and repair the CPU build."""
     if _MARKER_VARIABLE not in os.environ:
         return
     try:
         from vllm.platforms import current_platform
+        from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.engine.core import EngineCore
 
+        from agentserve.engine.vllm import cache_marks
         from agentserve.engine.vllm.cpu_fixes import repair_speculative_sampling
 
         setattr(EngineCore, FACTS_METHOD, _scheduler_facts)
+        setattr(EngineCore, LAYOUT_METHOD, _cache_layout)
         if current_platform.is_cpu():
             repair_speculative_sampling()
-    except ImportError as error:
+        cache_marks.install(KVCacheManager)
+    except (ImportError, AttributeError) as error:
         print(f"agentserve: vLLM looks different here, some figures stay unknown: {error}")  # noqa: T201 - into the log
 
 
@@ -46,15 +55,11 @@ def _scheduler_facts(engine_core: Any) -> dict[str, Any] | None:
     """Run inside EngineCore between two steps; None on a scheduler that looks different."""
     try:
         scheduler = engine_core.scheduler
-        pool = scheduler.kv_cache_manager.block_pool
-        # The null block is a placeholder: it is in no queue and holds nothing.
-        blocks = [block for block in pool.blocks if not block.is_null]
-        idle = [block for block in blocks if block.ref_cnt == 0]
-        warm = sum(1 for block in idle if block.block_hash is not None)
+        if (census := getattr(engine_core, _CENSUS, None)) is None:
+            census = BlockCensus(scheduler.kv_cache_manager.block_pool)
+            setattr(engine_core, _CENSUS, census)
         return {
-            "blocks_in_use": len(blocks) - len(idle),
-            "blocks_warm": warm,
-            "blocks_free": len(idle) - warm,
+            **census.counts(),
             "live_token_budget": scheduler.max_num_scheduled_tokens,
             "computed_prompt_tokens": {
                 request.request_id: min(request.num_computed_tokens, request.num_prompt_tokens)
@@ -62,4 +67,44 @@ def _scheduler_facts(engine_core: Any) -> dict[str, Any] | None:
             },
         }
     except (AttributeError, TypeError):
+        return None
+
+
+def _cache_layout(engine_core: Any) -> dict[str, Any] | None:
+    """Run inside EngineCore: the fields of `CacheLayout`.
+
+    None on a scheduler that looks different, and without prefix caching.
+    """
+    try:
+        manager = engine_core.scheduler.kv_cache_manager
+        coordinator = manager.coordinator
+        managers = coordinator.single_type_managers
+        if not manager.enable_caching:
+            return None
+        if len(managers) == 1:
+            # A coordinator of one group has no alignment of its own.
+            alignment = managers[0].block_size
+        else:
+            alignment = coordinator._cache_hit_alignment_tokens
+        groups = [
+            {
+                "kind": kind,
+                "block_tokens": single.block_size,
+                # Groups of one shape are looked up, and so cut, together. A state is never cut.
+                "drops_last_block": bool(single.use_eagle) and kind != _MAMBA,
+                "cacheable": bool(group.kv_cache_spec.prefix_cacheable),
+            }
+            for (kind, _), group, single in zip(
+                manager.kv_cache_event_metadata,
+                manager.kv_cache_config.kv_cache_groups,
+                managers,
+                strict=True,
+            )
+        ]
+        return {
+            "groups": groups,
+            "hash_block_tokens": manager.block_pool.hash_block_size,
+            "alignment_tokens": alignment,
+        }
+    except (AttributeError, TypeError, ValueError):
         return None

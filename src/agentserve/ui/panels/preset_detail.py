@@ -101,8 +101,9 @@ def _cost(detail: PresetDetail, base: PresetSummary | None, engine: EngineView) 
         (ToggleOption.TOKEN_BUDGET, "budget", "tok per step"),
         (ToggleOption.DRAFT_TOKENS, "MTP", "draft tok"),
     ):
-        before = None if base is None else _value(base, option)
-        lines.append(_figure(label, option, before, _value(summary, option), unit, is_base=is_base))
+        before = None if base is None else base.value_of(option)
+        after = summary.value_of(option)
+        lines.append(_figure(label, option, before, after, unit, is_base=is_base))
     capacity = detail.capacity_tokens
     known = f"{capacity:,}" if capacity is not None else DASH
     note = "in its last start" if capacity is not None else "not started with these settings yet"
@@ -156,18 +157,6 @@ def _figure(
 def _unit_of(value: int | None, unit: str) -> str:
     """Write the unit after a number or a dash; "off" has none."""
     return "" if value == 0 else f" {unit}"
-
-
-def _value(summary: PresetSummary, option: ToggleOption) -> int | None:
-    match option:
-        case ToggleOption.CONTEXT:
-            return summary.max_model_len
-        case ToggleOption.SEATS:
-            return summary.max_num_seqs
-        case ToggleOption.TOKEN_BUDGET:
-            return summary.max_num_batched_tokens
-        case ToggleOption.DRAFT_TOKENS:
-            return summary.speculative_tokens
 
 
 def _differences(

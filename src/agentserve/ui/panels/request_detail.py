@@ -21,11 +21,12 @@ _LABEL = 10
 _VALUE = 9
 
 
-def draw(request: Request | None, width: int, height: int) -> Lines:
+def draw(request: Request | None, session: str | None, width: int, height: int) -> Lines:
     """Draw everything known about one request; what is not known is a dash.
 
     Args:
         request: The request, or None when there is none.
+        session: Label of its session, where it is known.
         width: Cells per line.
         height: Rows to use at most.
     """
@@ -36,7 +37,7 @@ def draw(request: Request | None, width: int, height: int) -> Lines:
         _timeline_title(request, width),
         *_timeline(request, width),
         BLANK,
-        *_columns(_facts(request), _tokens(request), width),
+        *_columns(_facts(request, session), _tokens(request), width),
     ]
     return tuple(clip(line, width) for line in lines[: max(0, height)])
 
@@ -127,12 +128,14 @@ def _cell(share: float, room: int) -> int:
     return round(min(1.0, share) * room)
 
 
-def _facts(request: Request) -> list[tuple[str, str, Role]]:
+def _facts(request: Request, session: str | None) -> list[tuple[str, str, Role]]:
     rows = [
         ("agent", request.agent or DASH, Role.TEXT),
         ("route", request.route or DASH, Role.TEXT),
         ("id", request.request_id, Role.MUTED),
     ]
+    if session is not None:
+        rows.insert(1, ("session", session, Role.TEXT))
     if isinstance(request, RequestRecord):
         rows += [
             ("answers", str(request.choices), Role.TEXT),

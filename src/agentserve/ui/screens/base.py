@@ -27,6 +27,10 @@ class FrameScreen(Screen[None]):
     def extend(self, lines: Iterable[LogLine]) -> None:
         """Take new log lines, oldest first; only a screen that shows all of them cares."""
 
+    def explain(self) -> bool:
+        """Explain the first figure, or the next one; False where figures are not explained."""
+        return False
+
     def step_back(self) -> bool:
         """Undo the last thing opened inside; False when there is nothing and the screen is left."""
         return False

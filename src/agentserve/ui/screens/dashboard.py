@@ -26,6 +26,7 @@ from agentserve.ui.panels import (
     pending,
     prefix_cache,
     requests,
+    session_table,
     stage,
     throughput,
 )
@@ -36,6 +37,7 @@ from agentserve.ui.widgets.panel import Panel
 if TYPE_CHECKING:
     from agentserve.ui.widgets.explaining import Explaining
 
+_SESSIONS_SHOWN = 12
 _BY_WIDTH = [(0, "-too-narrow"), (72, "-narrow"), (100, "-medium"), (160, "-wide")]
 _BY_HEIGHT = [(0, "-too-short"), (20, "-short"), (34, "-medium-height"), (50, "-tall")]
 
@@ -108,6 +110,12 @@ class DashboardScreen(FrameScreen):
                 id="gpus",
             ),
             Panel(
+                session_table.draw_compact,
+                _sessions,
+                lambda f: session_table.title(len(f.snapshot.sessions)),
+                id="sessions",
+            ),
+            Panel(
                 requests.draw,
                 lambda f: (f.snapshot.in_flight, f.snapshot.recent_requests),
                 "Requests",
@@ -140,6 +148,7 @@ class DashboardScreen(FrameScreen):
             for name in ("kv", "prefix-cache", "latency", "throughput"):
                 yield by_id[name]
         yield by_id["gpus"]
+        yield by_id["sessions"]
         with Container(id="lower"):
             yield by_id["requests"]
             yield by_id["log"]
@@ -162,7 +171,7 @@ class DashboardScreen(FrameScreen):
         if self._explaining is not None and not frame.serving:
             self._explaining.close()
 
-    def explain(self) -> None:
+    def explain(self) -> bool:
         """Explain the first figure, or the next one."""
         if self._explaining is None:
             # Imported late: most starts of the app never explain anything.
@@ -170,6 +179,7 @@ class DashboardScreen(FrameScreen):
 
             self._explaining = Explaining(self, self._panels)
         self._explaining.step(1, self._frame)
+        return True
 
     def action_explain_step(self, steps: int) -> None:
         """Explain the next or the previous figure."""
@@ -179,6 +189,18 @@ class DashboardScreen(FrameScreen):
     def step_back(self) -> bool:
         """Close the explanation, if one is open."""
         return self._explaining is not None and self._explaining.close()
+
+
+def _sessions(frame: Frame) -> tuple[object, ...]:
+    """Pick what the sessions panel shows; the time only while it can show it."""
+    sessions = frame.snapshot.sessions
+    return (
+        sessions[:_SESSIONS_SHOWN],
+        len(sessions),
+        *session_table.losses_of(sessions),
+        key_for("view.sessions", frame.keys_of),
+        int(frame.snapshot.time) if sessions else 0,
+    )
 
 
 def _draw_header(engine: EngineView, back_key: str, width: int, height: int) -> Lines:

@@ -15,6 +15,7 @@ from agentserve.ui.frame import EMPTY_FRAME, Frame
 from agentserve.ui.panels import request_detail, request_table
 from agentserve.ui.request_list import ListView, Request, chosen, rows_of
 from agentserve.ui.screens.base import FrameScreen
+from agentserve.ui.session_list import label_of
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.panel import Panel
 from agentserve.ui.widgets.search_box import SearchBox
@@ -43,7 +44,7 @@ class RequestsScreen(FrameScreen):
         )
         self._detail = Panel(
             request_detail.draw,
-            lambda frame: (chosen(self._rows(frame), self.view.cursor),),
+            self._detail_parts,
             "Request",
             id="request-detail",
         )
@@ -121,6 +122,11 @@ class RequestsScreen(FrameScreen):
     def _look(self, view: ListView) -> None:
         self.view = view
         self.show(self._frame)
+
+    def _detail_parts(self, frame: Frame) -> tuple[Request | None, str | None]:
+        request = chosen(self._rows(frame), self.view.cursor)
+        session = request.session if isinstance(request, InFlightRequest) else None
+        return request, label_of(frame.snapshot.sessions, session)
 
     def _rows(self, frame: Frame) -> tuple[Request, ...]:
         return rows_of(*_requests(frame), self.view)

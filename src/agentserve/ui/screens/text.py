@@ -26,7 +26,7 @@ class TextScreen(FrameScreen):
     def __init__(self, panel: Panel) -> None:
         super().__init__()
         self._panel = panel
-        self._bar = ActionBar("text")
+        self._bar = ActionBar(self.SCOPE or "text")
 
     def compose(self) -> ComposeResult:
         """Put the panel in a scrolling container above the action bar."""

@@ -111,6 +111,8 @@ class Panel(Widget):
         self._parts = parts
         size = self.size
         if not size:
+            # Hidden: what was drawn is old when it is shown again at the same size.
+            self._drawn_size = size
             return
         if self.styles.auto_dimensions:
             rows = len(self._draw(*parts, size.width, _UNLIMITED_ROWS))
