@@ -17,16 +17,18 @@ import msgspec
 from agentserve.config.paths import app_paths
 from agentserve.config.presets import PresetLibrary
 from agentserve.engine.demo_models import ensure_demo_model
+from bench.flood_cost import measure_flood_cost
 from bench.idle_cost import measure_idle_cost
 from bench.machine import machine_facts
 from bench.report import Report, Section, markdown
 from bench.screen_cost import measure_screen_cost
 from bench.servers import AppServer, PlainServer, app_server
+from bench.session_cost import measure_many_sessions, measure_prompt_cost
 from bench.switch_time import measure_switch_time
 from bench.waiting import BenchError
 
 PRESET = "cpu-tiny"
-_PARTS = ("a", "b", "c")
+_PARTS = ("a", "b", "c", "d")
 
 
 def main() -> int:
@@ -66,6 +68,13 @@ def _measure(arguments: argparse.Namespace, folder: Path) -> Iterator[Section]:
         yield measure_idle_cost(
             _home(folder / "idle", cache), rounds=rounds, idle_s=arguments.idle_seconds
         )
+    if "d" in parts:
+        _say(f"part d: {rounds} rounds of large prompts, then 1,000 sessions twice (minutes)")
+        yield measure_prompt_cost(rounds=rounds)
+        yield from measure_many_sessions(rounds=rounds)
+        _say(f"part d: {rounds} rounds of 3 x {arguments.load_seconds:g} s load")
+        with _app(folder / "flood", cache) as (app, model):
+            yield measure_flood_cost(app, model, rounds=rounds, seconds=arguments.load_seconds)
     if not {"a", "c"} & set(parts):
         return
     _say(f"starting both servers with the preset {PRESET}")
@@ -91,16 +100,21 @@ def _both_servers(folder: Path, cache: Path) -> Iterator[tuple[AppServer, PlainS
     plain_home = folder / "plain"
     plain_home.mkdir()
     plain = PlainServer(preset, model_path, plain_home)
-    with (
-        app_server(_home(folder / "app", cache), "--preset", PRESET, probed=True) as app,
-        contextlib.closing(plain),
-    ):
-        served = app.wait_ready(generation=1).engine.model
-        model = f"demo-{model_name}" if served is None else served
+    with _app(folder / "app", cache) as (app, model), contextlib.closing(plain):
         # One after the other: two starts at once on two cores take longer than both.
         plain.start()
         plain.wait_answer(model, tokens=4)
         yield app, plain, model
+
+
+@contextlib.contextmanager
+def _app(home: Path, cache: Path) -> Iterator[tuple[AppServer, str]]:
+    """Run the app with an engine that is ready; gives the served name too."""
+    with app_server(_home(home, cache), "--preset", PRESET, probed=True) as app:
+        served = app.wait_ready(generation=1).engine.model
+        if served is None:
+            raise BenchError(f"the engine of {PRESET} does not say what it serves")
+        yield app, served
 
 
 def _home(folder: Path, cache: Path) -> Path:
@@ -121,7 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measures the app against the plain vLLM server. Part a: what the screen costs "
-        "under load; part b: the app without an engine; part c: a switch of the engine.",
+        "under load; part b: the app without an engine; part c: a switch of the engine; "
+        "part d: following agent sessions.",
     )
     parser.add_argument("--only", action="append", choices=_PARTS, help="a part; repeatable")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="default: 5")

@@ -1,6 +1,7 @@
 """`agentserve-tui` with a clock on every callback of the screen's event loop.
 
-Answers how long the screen can hold the interpreter's lock (GIL) and so delay the serving thread.
+It also takes in the flood of cache events that part (d) sends (see `event_flood`). The clock
+answers how long the screen can hold the interpreter's lock (GIL) and so delay the serving thread.
 Run as `python -m bench.probed_app WORD...` with the words of `agentserve-tui`. At each SIGUSR1 it
 writes what it has seen since the last one to the file that `AGENTSERVE_BENCH_PROBE` names.
 
@@ -25,6 +26,8 @@ from types import FrameType
 
 import msgspec
 
+from bench.event_flood import FloodReceiver, FloodSeen
+
 PROBE_VARIABLE = "AGENTSERVE_BENCH_PROBE"
 
 
@@ -37,13 +40,16 @@ class CallbackTimes(msgspec.Struct, frozen=True, kw_only=True):
     cpu_max_s: float
     cpu_p99_s: float
     wall_max_s: float
+    flood: FloodSeen
+    """Of a flood of cache events, since the app began."""
 
 
 class CallbackProbe:
     """Times the callbacks of the asyncio loop on the thread that makes it."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, flood: FloodReceiver) -> None:
         self._file = file
+        self._flood = flood
         self._thread = threading.get_ident()
         self._cpu_s = array("d")
         self._wall_max_s = 0.0
@@ -77,6 +83,7 @@ class CallbackProbe:
             cpu_max_s=ordered[-1] if ordered else 0.0,
             cpu_p99_s=ordered[int(0.99 * (len(ordered) - 1))] if ordered else 0.0,
             wall_max_s=self._wall_max_s,
+            flood=self._flood.seen(),
         )
         self._cpu_s = array("d")
         self._wall_max_s, self._since_s = 0.0, now_s
@@ -93,7 +100,10 @@ def main() -> int:
     """
     from agentserve.__main__ import main as agentserve_main
 
-    CallbackProbe(Path(os.environ[PROBE_VARIABLE])).install()
+    probe_file = Path(os.environ[PROBE_VARIABLE])
+    flood = FloodReceiver(probe_file.parent)
+    CallbackProbe(probe_file, flood).install()
+    flood.start()
     return agentserve_main()
 
 

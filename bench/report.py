@@ -71,6 +71,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     figures: tuple[Figure, ...]
     notes: tuple[str, ...] = ()
+    sides: tuple[str, str] = ("ours", "plain vLLM")
+    """What is compared."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +94,13 @@ def markdown(report: Report) -> str:
     """
     blocks = ["\n".join(f"- {fact}" for fact in report.machine)]
     for section in report.sections:
-        blocks += [f"### {section.title}", _table(section.figures)]
+        blocks += [f"### {section.title}", _table(section.figures, section.sides)]
         blocks += ["\n".join(f"- {note}" for note in section.notes)] if section.notes else []
     return "\n\n".join(blocks) + "\n"
 
 
-def _table(figures: Sequence[Figure]) -> str:
-    head = "| figure | ours | plain vLLM | ratio (median [min-max]) | aim | met | n |"
+def _table(figures: Sequence[Figure], sides: tuple[str, str]) -> str:
+    head = f"| figure | {sides[0]} | {sides[1]} | ratio (median [min-max]) | aim | met | n |"
     return "\n".join([head, "|---|---|---|---|---|---|---|", *map(_row, figures)])
 
 

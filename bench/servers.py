@@ -52,7 +52,8 @@ class AppServer:
         self, home: Path, *words: str, probed: bool = False, keep_output: bool = False
     ) -> None:
         self.port = free_port()
-        self._home = home
+        self.home = home
+        """Its `AGENTSERVE_HOME`."""
         self._probe_file = home / "callbacks.json"
         self.terminal = Terminal(keep=keep_output)
         module = "bench.probed_app" if probed else "agentserve"
