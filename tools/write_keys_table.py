@@ -19,8 +19,16 @@ ROOT = Path(__file__).parents[1]
 SHORT = (
     *("engine.toggle", "engine.restart", f"preset.{SLOTS[0]}", "engine.previous"),
     *("view.presets", "change.budget_down", "change.budget_up", "change.draft_tokens"),
-    *("view.log", "view.requests", "view.history", "view.gpus", "view.agents", "view.explain"),
-    *("app.copy_address", "app.theme", "app.palette", "view.help", "view.back", "app.quit"),
+    *("view.sessions", "view.requests", "view.history", "view.log", "view.gpus", "view.agents"),
+    *(
+        "view.explain",
+        "app.copy_address",
+        "app.theme",
+        "app.palette",
+        "view.help",
+        "view.back",
+        "app.quit",
+    ),
 )
 """Actions in the README, in this order."""
 

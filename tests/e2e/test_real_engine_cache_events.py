@@ -49,14 +49,6 @@ DRAFTING = Preset(
     env={"VLLM_CPU_KVCACHE_SPACE": "1"},
 )
 """Full attention, whose last matched block is given up for the drafts, in a pool that gets full."""
-HYBRID = Preset(
-    name="hybrid",
-    engine=EngineOptions(
-        model="demo:hybrid", max_model_len=4096, mamba_cache_mode="align", block_size=640, **COMMON
-    ),
-    server=ServerOptions(enable_prompt_tokens_details=True),
-    env={"VLLM_CPU_KVCACHE_SPACE": "1"},
-)
 
 
 @pytest.fixture(scope="module")
@@ -283,30 +275,3 @@ def test_reports_of_reuse_are_not_taken_for_stored_blocks(drafting: RecordedEngi
     complete(drafting, "report-again", prompt, vllm_xargs=extra)
     drafting.finished(b"report-again")
     settled(drafting)
-
-
-def test_a_hybrid_tells_of_each_group_and_its_states(shared_cache: Path) -> None:
-    with recorded_engine(HYBRID, shared_cache) as engine:
-        (facts,) = engine.ready.facts
-        layout = facts.layout
-        assert layout is not None
-        assert {group.kind for group in layout.groups} == {"full_attention", "mamba"}
-        assert {(g.block_tokens, g.drops_last_block, g.cacheable) for g in layout.groups} == {
-            (640, False, True)
-        }
-        assert (layout.hash_block_tokens, layout.alignment_tokens) == (640, 640)
-        prompt = prompt_of(1, 2700)
-        for name in ("state-1", "state-2", "state-3"):
-            complete(engine, name, prompt)
-        observed, last = engine.finished(b"state-3")
-        hashes = observed.hashes_of(last)
-        assert len(hashes) == 2700 // 640
-        (lookup,) = observed.lookups_of(last)
-        before = resident(observed.events[: observed.events.index(lookup)])
-        for index, group in enumerate(layout.groups):
-            kept = [h for h in hashes if (index, h) in before]
-            # States are kept at the last block edge; of attention every block is.
-            assert kept == (hashes if group.kind == "full_attention" else hashes[-len(kept) :])
-            assert kept
-        assert observed.first_token_of(last).cached_tokens == len(hashes) * 640
-        assert settled(engine).batches_lost == 0

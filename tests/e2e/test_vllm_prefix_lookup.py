@@ -198,7 +198,7 @@ def replay(residency: ResidencyMap, entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 @settings(
-    max_examples=60,
+    max_examples=25,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -534,3 +534,12 @@ def test_a_chosen_turn_that_is_not_kept_any_more_gives_its_place_to_the_oldest()
     turns: tuple[TurnView, ...] = scripted_sessions.history()[:4]
     view = session(1, history=turns)
     assert "turn 9 " in text_of(session_detail.text_lines(view, 2, 78))
+
+
+def test_a_change_before_nothing_but_new_text_is_no_loss() -> None:
+    verdict = msgspec.structs.replace(CLOCK, lost_tokens=0)
+    assert not is_loss(verdict)
+    assert sign(verdict) == ("✓", Role.READY)
+    newest = msgspec.structs.replace(turn(1), verdict=verdict)
+    text = text_of(session_detail.draw(session(1, history=(newest,)), None, 0, 100, 30))
+    assert "computed again" not in text.replace(verdict.sentence, "")

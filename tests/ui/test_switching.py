@@ -323,3 +323,12 @@ async def test_the_state_can_change_under_an_open_question() -> None:
         await pilot.press("enter")
         assert control.requests == [DRAIN]
         assert panel(app, "stage").is_on_screen
+
+
+async def test_the_same_message_is_not_shown_twice_at_once() -> None:
+    app = make_app(scripted.ScriptedControl(scripted.idle()))
+    async with app.run_test(size=(120, 40)) as pilot:
+        for text in ("Same.", "Same.", "Other.", "Same."):
+            app.notify(text)
+            await pilot.pause()
+        assert [one.message for one in app._notifications] == ["Same.", "Other."]

@@ -151,6 +151,8 @@ def test_without_colour_states_and_outcomes_are_still_words(
     assert terminal.shows("READY")
     assert terminal.shows("▸ prefill")
     # Only greys: the three parts of every colour are the same.
-    colours = [part.split(b"m")[0].split(b";")[:3] for part in terminal.written.split(b"8;2;")[1:]]
+    # The last one may have been read in part.
+    parts = terminal.written.split(b"8;2;")[1:-1]
+    colours = [part.split(b"m")[0].split(b";")[:3] for part in parts]
     assert colours
     assert all(len(set(colour)) == 1 for colour in colours)

@@ -175,7 +175,7 @@ class SimulatedEngine:
             block_tokens=_BLOCK_TOKENS,
             blocks_total=_BLOCKS,
             capacity_tokens=_BLOCKS * _BLOCK_TOKENS,
-            max_concurrency=1.07,
+            max_concurrency=_BLOCKS * _BLOCK_TOKENS / (options.max_model_len or 100_000),
         )
         self.traffic = SimulatedTraffic(
             order.observer,

@@ -251,6 +251,20 @@ class SteeringApp(App[None], inherit_bindings=False):
         text = " ".join(part for part in (error.message, error.hint) if part)
         self._say(printable(text, 400), severity="error")
 
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = True,
+    ) -> None:
+        """Show a message as Textual does, unless the same one is still shown."""
+        # A key that is pressed again and again must not fill the screen with copies.
+        if all(one.message != message or one.has_expired for one in self._notifications):
+            super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
     def _say(self, text: str, *, title: str = "", severity: SeverityLevel = "information") -> None:
         self.notify(text, title=title, severity=severity, markup=False)
 

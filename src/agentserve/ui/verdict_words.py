@@ -16,7 +16,7 @@ _WORDS = {
     VerdictKind.FULL_REUSE: "full reuse",
     VerdictKind.BLOCK_ROUNDING: "block rounding",
     VerdictKind.BELOW_BLOCK: "below a block",
-    VerdictKind.SYSTEM_CHANGED: "system prompt",
+    VerdictKind.SYSTEM_CHANGED: "system changed",
     VerdictKind.TOOLS_CHANGED: "tools changed",
     VerdictKind.HISTORY_REWRITTEN: "history edited",
     VerdictKind.VOLATILE_VALUE: "volatile value",
@@ -45,8 +45,10 @@ def phrase(verdict: Verdict) -> str:
     """Name a verdict and where in the prompt its cause lies, as `clock in system prompt`."""
     name = word(verdict)
     where = verdict.part.label if verdict.part is not None else ""
-    if not where or name == where:
-        return name + (" changed" if name == where else "")
+    if verdict.kind is VerdictKind.SYSTEM_CHANGED:
+        return f"{where or 'system prompt'} changed"
+    if not where:
+        return name
     return f"{name} in {where}"
 
 
@@ -54,12 +56,12 @@ def sign(verdict: Verdict) -> tuple[str, Role]:
     """Return what tells harmless, lost and unknown apart, with its colour."""
     if verdict.kind is VerdictKind.UNKNOWN:
         return "?", Role.MUTED
-    return ("!", Role.WARNING) if verdict.kind.lost_reuse else ("✓", Role.READY)
+    return ("!", Role.WARNING) if is_loss(verdict) else ("✓", Role.READY)
 
 
 def is_loss(verdict: Verdict | None) -> bool:
-    """Tell whether reuse was lost for a known reason."""
-    return verdict is not None and verdict.kind not in _NO_LOSS
+    """Tell whether reuse was lost for a known reason; not where all that followed was new."""
+    return verdict is not None and verdict.kind not in _NO_LOSS and verdict.lost_tokens != 0
 
 
 def verdict_span(verdict: Verdict | None) -> Span:

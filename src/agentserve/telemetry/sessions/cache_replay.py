@@ -25,6 +25,7 @@ LOOKUPS_KEPT = 256
 NOT_ASKED = "This vLLM's scheduler cannot be asked, so what is resident is unknown."
 NOT_PREDICTABLE = "This model's cache has groups whose lookup is not known here."
 EVENTS_LOST = "Cache events were lost: what is resident is unknown until the next start."
+DOUBTFUL = "what is resident may be wrong until the next start."
 
 
 class CacheReplay:
@@ -38,12 +39,19 @@ class CacheReplay:
         self._unix_clock = unix_clock
         self.generation = 0
         self.decode: Callable[[Sequence[int]], str] | None = None
-        self.problem: str | None = None
-        """Why it is not known what is resident, in one sentence."""
+        self._problem: str | None = None
         self.owners = BlockOwners()
         self._layout: CacheLayout | None = None
         self._residency: ResidencyMap | None = None
         self._lookups: OrderedDict[str, Lookup] = OrderedDict()
+
+    @property
+    def problem(self) -> str | None:
+        """Why it is not known what is resident, in one sentence; None while it is known."""
+        residency = self._residency
+        if residency is not None and residency.unmatched_removals:
+            return f"Blocks left that never came ({residency.unmatched_removals:,}): {DOUBTFUL}"
+        return self._problem
 
     @property
     def residency_known(self) -> bool:
@@ -74,18 +82,18 @@ class CacheReplay:
         self.owners.clear()
         self._residency = None
         if layout is None:
-            self.problem = NOT_ASKED
+            self._problem = NOT_ASKED
         elif not layout.predictable:
-            self.problem = NOT_PREDICTABLE
+            self._problem = NOT_PREDICTABLE
         else:
-            self.problem = None
+            self._problem = None
             self._residency = ResidencyMap(layout)
 
     def lose(self, lost: CacheEventsLost) -> None:
         """Give up: a replay with a gap would be wrong."""
         if lost.generation == self.generation and self._residency is not None:
             self._residency = None
-            self.problem = EVENTS_LOST
+            self._problem = EVENTS_LOST
 
     def apply(self, batch: CacheEvents) -> list[str]:
         """Replay some events.

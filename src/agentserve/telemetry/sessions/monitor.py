@@ -56,8 +56,9 @@ class SessionMonitor:
         unix_clock: Callable[[], float] = time.time,
         most_sessions: int = SESSIONS_KEPT,
     ) -> None:
-        self._memory = memory or PromptMemory()
-        self._directory = directory or SessionDirectory()
+        self._memory = PromptMemory() if memory is None else memory
+        # An empty one is false.
+        self._directory = SessionDirectory() if directory is None else directory
         self._clock = clock
         self._unix_clock = unix_clock
         self._memory.on_forgotten = self._prompt_forgotten
@@ -124,6 +125,8 @@ class SessionMonitor:
     def _forget_open(self, number: int, open_turn: OpenTurn) -> None:
         """Stop waiting for the end of a request whose engine is gone."""
         turn = open_turn.turn
+        turn.abandoned = True
+        turn.changed()
         del self._open[number]
         self._open_by_engine_id.pop(turn.engine_request_id, None)
         self._directory.release(turn.session)

@@ -38,6 +38,8 @@ class Turn:
     verdict: Verdict | None = None
     preemptions: int | None = None
     """Before the first token; later ones count only where nothing else was lost."""
+    abandoned: bool = False
+    """Whether its engine went before its end was heard of."""
     _view: TurnView | None = field(default=None, repr=False)
 
     def changed(self) -> None:
@@ -92,7 +94,7 @@ class Turn:
                 number=self.number,
                 at_unix_s=self.at_unix_s,
                 generation=self.generation,
-                running=self.record is None,
+                running=self.record is None and not self.abandoned,
                 outcome=self.outcome,
                 prompt_tokens=self.prompt_tokens,
                 expected_cached_tokens=self.expected_cached_tokens,

@@ -14,7 +14,7 @@ from agentserve.ui.glyphs import bar
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit, joined, wrap
 from agentserve.ui.panels.requests import OUTCOMES
 from agentserve.ui.session_list import turn_position
-from agentserve.ui.verdict_words import sign, word
+from agentserve.ui.verdict_words import is_loss, sign, word
 
 _LABEL = 9
 _MOST_WIDTH = 110
@@ -131,7 +131,7 @@ def _where(verdict: Verdict) -> str:
 
 
 def _lost(verdict: Verdict) -> str:
-    if not verdict.lost_tokens:
+    if not verdict.lost_tokens or not is_loss(verdict):
         return ""
     plural = "" if verdict.lost_tokens == 1 else "s"
     parts = [f"{verdict.lost_tokens:,} token{plural} computed again"]

@@ -81,7 +81,7 @@ class Explaining:
         figures = self.figures
         if not figures or not frame.serving:
             self._screen.notify(
-                "The figures are explained while an engine serves.", severity="warning"
+                "No engine serves, so there are no figures to explain.", severity="warning"
             )
             return
         now = self.figure

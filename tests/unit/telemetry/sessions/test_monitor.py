@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agentserve.domain.cache_event import CacheEventsLost
+from agentserve.domain.cache_event import BlocksRemoved, CacheEvents, CacheEventsLost
 from agentserve.domain.prompt import PartKind
 from agentserve.domain.request import FirstToken, RequestOutcome, RequestStart
 from agentserve.domain.session import SessionView, VerdictKind, VolatileKind
+from agentserve.telemetry.sessions.identity import SessionDirectory
 from agentserve.telemetry.sessions.monitor import LATE_EVENTS_S, SessionMonitor
 from agentserve.telemetry.sessions.prompt_memory import PromptMemory
 from agentserve.telemetry.sessions.session_record import OLD_HISTORY_TURNS, SessionRecord
@@ -204,6 +205,13 @@ def test_lost_events_make_residency_unknown_until_the_next_engine(world: World) 
     assert world.monitor.view().monitor.residency_problem is None
 
 
+def test_a_block_that_leaves_without_having_come_makes_residency_doubtful(world: World) -> None:
+    world.monitor.handle(CacheEvents(generation=1, events=(BlocksRemoved(group=0, hashes=(77,)),)))
+    problem = world.monitor.view().monitor.residency_problem
+    assert problem is not None
+    assert "(1)" in problem
+
+
 def test_a_verdict_does_not_wait_for_ever_for_events(world: World) -> None:
     world.engine.chat(SYSTEM, TOOLS, messages(1))
 
@@ -315,6 +323,13 @@ def test_a_request_whose_end_never_comes_ends_with_its_engine(world: World) -> N
     view = world.monitor.view()
     assert view.session_of_request == {}
     assert view.sessions[0].running_requests == 0
+    assert not view.sessions[0].history[0].running
+
+
+def test_a_directory_that_is_given_is_used() -> None:
+    directory = SessionDirectory()
+    ScriptedEngine(SessionMonitor(directory=directory)).chat(SYSTEM, TOOLS, messages(1))
+    assert len(directory) == 1
 
 
 def test_a_prompt_that_is_not_tokens_is_as_long_as_the_engine_says(world: World) -> None:
