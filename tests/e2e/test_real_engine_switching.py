@@ -87,13 +87,13 @@ def test_a_switch_with_requests_running_asks_and_drains(app: PtyInstance) -> Non
     answers: list[int] = []
 
     def long_request() -> None:
-        answer = chat(app.client, "demo-mtp", "Count", max_tokens=3000, ignore_eos=True)
+        answer = chat(app.client, "demo-mtp", "Count", max_tokens=900, ignore_eos=True)
         answers.append(answer.json().get("usage", {}).get("completion_tokens", 0))
 
     asking = threading.Thread(target=long_request)
     asking.start()
-    # The screen decides by the frame that it shows, at most half a second old.
-    app.wait_for_text("▸ decode")
+    # The screen asks for a fresh snapshot; what it shows may still be an earlier request.
+    wait_until(lambda: app.snapshot().in_flight, 10, "the request in flight")
     app.press("1")
     app.wait_for_text("Switch to cpu-tiny?")
     assert app.snapshot().engine.drain is None
@@ -103,7 +103,7 @@ def test_a_switch_with_requests_running_asks_and_drains(app: PtyInstance) -> Non
     assert drain.requests_left == 1
     wait_for_ready(app, 4)
     asking.join(10)
-    assert answers == [3000], "the request was finished, not aborted"
+    assert answers == [900], "the request was finished, not aborted"
     assert app.snapshot().engine.preset == "cpu-tiny"
 
 

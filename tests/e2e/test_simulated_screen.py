@@ -197,7 +197,9 @@ def test_the_api_key_guards_our_routes(home: Path) -> None:
         assert app.client.get(route).status_code == 401
         assert app.client.get(route, headers={"x-api-key": "sesame"}).status_code == 200
         assert app.client.get(route, headers={"authorization": "Bearer sesame"}).status_code == 200
-        assert app.client.get(route, headers={"x-api-key": "open"}).status_code == 200
+        # Prompts of others can be read there: it is for the first key only.
+        assert app.client.get(route, headers={"x-api-key": "open"}).status_code == 403
+        assert app.client.get("/metrics", headers={"x-api-key": "open"}).status_code == 503
         assert app.client.get("/metrics", headers={"x-api-key": "wrong"}).status_code == 401
         app.press("q")
         app.wait_for_exit(10)
