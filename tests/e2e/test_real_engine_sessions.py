@@ -11,9 +11,9 @@ import pytest
 
 from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.prompt import PartKind
-from agentserve.domain.session import TurnView, Verdict, VerdictKind, VolatileKind
+from agentserve.domain.session import VerdictKind, VolatileKind
 from tests.client_shapes import CLIENT_SHAPES, ClientShape, Conversation
-from tests.harness.agents import ScriptedAgent, tools
+from tests.harness.agents import ScriptedAgent, tools, verdict_of
 from tests.harness.instance import PtyInstance, pty_instance
 from tests.harness.waiting import wait_until
 
@@ -56,11 +56,6 @@ def dense(home: Path) -> Iterator[PtyInstance]:
     with pty_instance(home, "--preset", "dense") as app:
         app.wait_for_state(EngineState.READY)
         yield app
-
-
-def verdict_of(turn: TurnView) -> Verdict:
-    assert turn.verdict is not None
-    return turn.verdict
 
 
 def assert_expected(agent: ScriptedAgent) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.prompt import PartKind
-from agentserve.domain.session import TurnView, Verdict, VerdictKind, VolatileKind
-from tests.harness.agents import ScriptedAgent, tools
+from agentserve.domain.session import TurnView, VerdictKind, VolatileKind
+from tests.harness.agents import ScriptedAgent, tools, verdict_of
 from tests.harness.instance import PtyInstance, pty_instance
 from tests.harness.waiting import wait_until
 
@@ -27,11 +27,6 @@ def hybrid(home: Path) -> Iterator[PtyInstance]:
     with pty_instance(home, "--preset", "cpu-tiny") as app:
         app.wait_for_state(EngineState.READY)
         yield app
-
-
-def verdict_of(turn: TurnView) -> Verdict:
-    assert turn.verdict is not None
-    return turn.verdict
 
 
 def test_three_agents_at_once_are_told_apart_and_each_cause_is_named(hybrid: PtyInstance) -> None:

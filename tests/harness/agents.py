@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentserve.domain.session import SessionView, TurnView
+from agentserve.domain.session import SessionView, TurnView, Verdict
 from tests.harness.instance import Instance
 from tests.harness.waiting import wait_until
 
@@ -31,6 +31,12 @@ def tools(*names: str) -> list[Tool]:
         }
         for name in names
     ]
+
+
+def verdict_of(turn: TurnView) -> Verdict:
+    """The verdict of a turn that has one."""
+    assert turn.verdict is not None
+    return turn.verdict
 
 
 class ScriptedAgent:

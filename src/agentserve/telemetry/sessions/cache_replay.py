@@ -144,9 +144,7 @@ class CacheReplay:
     def resident_tokens(self, prompt: RememberedPrompt) -> int | None:
         """How much of a prompt a next turn could reuse now; None when that is not known."""
         residency = self._residency
-        if residency is None:
-            return None
-        if prompt.hashes is None:
+        if residency is None or prompt.hashes is None:
             return None
         if prompt.hash_tokens == self.hash_block_tokens:
             return resident_tokens(residency, prompt.hashes)

@@ -21,7 +21,8 @@ import msgspec
 from agentserve.domain.prompt import PartKind, PartText, PromptPart
 from agentserve.domain.session import Excerpt, VolatileKind
 from agentserve.domain.text import printable
-from agentserve.telemetry.sessions.excerpt import common_prefix_length, make_excerpt
+from agentserve.telemetry.sessions.excerpt import make_excerpt
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length
 from agentserve.telemetry.sessions.volatile import volatile_kind
 
 NAME_CHARACTERS = 40

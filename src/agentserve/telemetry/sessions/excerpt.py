@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 
 from agentserve.domain.session import EXCERPT_CHARACTERS, Excerpt
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length
 
 _SCANNED_CHARACTERS = 400
 """How far behind a difference the two texts are searched for the place where they meet again."""
@@ -17,20 +18,6 @@ _MEETING_CHARACTERS = 12
 
 _CONTROL_PICTURES = 0x2400
 _MARKS = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u2028": "↵", "\u2029": "↵", "\x85": "↵"}
-
-
-def common_prefix_length(first: str, second: str) -> int:
-    """Count the characters at the start that are equal in both, in O(n) fast comparisons."""
-    equal, limit = 0, min(len(first), len(second))
-    if first[:limit] == second[:limit]:
-        return limit
-    while limit - equal > 1:
-        middle = (equal + limit) // 2
-        if first[equal:middle] == second[equal:middle]:
-            equal = middle
-        else:
-            limit = middle
-    return equal
 
 
 def make_excerpt(before_window: str, after_window: str) -> Excerpt:

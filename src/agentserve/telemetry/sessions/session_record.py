@@ -65,6 +65,8 @@ class SessionRecord:
 
     def forget_old_turns(self) -> None:
         """Keep only the newest few turns."""
+        if len(self.turns) <= OLD_HISTORY_TURNS:
+            return
         while len(self.turns) > OLD_HISTORY_TURNS:
             self.turns.pop()
         self.changed()

@@ -1,16 +1,20 @@
 """Token ids kept compactly, and how much two sequences share.
 
-Owns comparison by whole memory ranges: a list of 100,000 Python numbers is never walked.
+Owns comparison by whole memory ranges, of texts as well: a list of 100,000 Python numbers is never
+walked.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import TypeVar
 
 TOKEN_TYPECODE = "I"
 """`array` type code of token ids: 32 bits. Unsigned ones are made three times as fast."""
 _COMPARED_ITEMS = 4_096
+
+_Items = TypeVar("_Items", str, "array[int]")
 
 
 def token_array(token_ids: Sequence[int]) -> array[int]:
@@ -18,8 +22,8 @@ def token_array(token_ids: Sequence[int]) -> array[int]:
     return array(TOKEN_TYPECODE, token_ids)
 
 
-def common_prefix_length(first: array[int], second: array[int]) -> int:
-    """Return how many leading items two arrays of one type share.
+def common_prefix_length(first: _Items, second: _Items) -> int:
+    """Return how many leading items two arrays of one type, or two texts, share.
 
     Looks for the range that holds the first difference and halves it, so every item is compared
     about once. Copies are small: for large ones the allocator asks the system for memory each time,

@@ -5,7 +5,6 @@ Owns what is known of a turn and its view. It must not know other turns, nor how
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 
 import msgspec
@@ -31,7 +30,6 @@ class Turn:
     prompt_tokens: int
     predictable: bool
     """Whether what vLLM will reuse can be expected at all."""
-    hashes: array[int] | None = None
     expected_cached_tokens: int | None = None
     first: FirstToken | None = None
     record: RequestRecord | None = None
@@ -113,7 +111,6 @@ class GenerationTotals(msgspec.Struct):
     generation: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    computed_tokens: int = 0
     prefill_s: float = 0.0
     timed_tokens: int = 0
     """Computed tokens of the turns whose prefill was timed."""
@@ -129,7 +126,6 @@ class GenerationTotals(msgspec.Struct):
         self.requests += 1
         self.prompt_tokens += turn.prompt_tokens
         self.cached_tokens += cached_tokens
-        self.computed_tokens += computed_tokens
         if turn.prefill_s is not None and computed_tokens >= MIN_TIMED_TOKENS:
             self.prefill_s += turn.prefill_s
             self.timed_tokens += computed_tokens

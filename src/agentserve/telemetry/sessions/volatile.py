@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from agentserve.domain.session import VolatileKind
-from agentserve.telemetry.sessions.excerpt import common_prefix_length
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length
 
 _SETTLED_CHARACTERS = 24
 """Equal characters behind a value after which the change counts as over."""

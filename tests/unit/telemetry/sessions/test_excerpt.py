@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from agentserve.domain.session import EXCERPT_CHARACTERS
 from agentserve.domain.text import printable
-from agentserve.telemetry.sessions.excerpt import common_prefix_length, make_excerpt
+from agentserve.telemetry.sessions.excerpt import make_excerpt
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length
 
 texts = st.text(alphabet=st.sampled_from("ab \n\x1b\u202e\ud800é"), max_size=200)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentserve.domain.session import VolatileKind
-from agentserve.telemetry.sessions.excerpt import common_prefix_length
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length
 from agentserve.telemetry.sessions.volatile import volatile_kind
 
 CLOCK, DATE, COUNTER = VolatileKind.CLOCK, VolatileKind.DATE, VolatileKind.COUNTER
