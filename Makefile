@@ -2,6 +2,7 @@
 PYTHON ?= python3.11
 VENV ?= .venv
 BIN := $(VENV)/bin
+FAST := $(BIN)/python -m pytest -n auto --dist worksteal tests/architecture tests/unit tests/ui
 READY := $(VENV)/.ready
 SOURCES := src tests bench tools
 
@@ -28,10 +29,11 @@ demo: $(READY) ## open the app with a real engine: on cpu-tiny, later on the las
 
 test: $(READY) ## run every test, real engines included
 	@echo "== all tests: fast ones first, then the real engine"
-	@$(BIN)/python -m pytest tests/architecture tests/unit tests/ui tests/e2e
+	@$(FAST)
+	@$(BIN)/python -m pytest tests/e2e
 
 test-fast: $(READY) ## run the tests that need no engine
-	@$(BIN)/python -m pytest tests/architecture tests/unit tests/ui
+	@$(FAST)
 
 check: $(READY) ## ruff, strict mypy, import contracts
 	@echo "== ruff, mypy, import contracts"

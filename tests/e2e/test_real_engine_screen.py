@@ -205,8 +205,8 @@ def test_a_killed_process_fails_the_engine_within_two_seconds(
 
 def test_after_a_stop_everything_is_back_where_it_was(ready: PtyInstance) -> None:
     def stopped_resources() -> tuple[int, int, int, set[str], float]:
-        # The screen asks before it stops while it still shows a request: let two frames pass.
-        time.sleep(1.2)
+        # While a request runs the screen asks before it stops.
+        wait_until(lambda: not ready.snapshot().in_flight, 5, "the end of all requests")
         ready.press("s")
         ready.wait_for_state(EngineState.STOPPED, deadline_s=15)
         assert ready.engine_processes() == []

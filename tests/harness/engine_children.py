@@ -25,8 +25,20 @@ while True:
 """
 
 
+SHARED_MEMORY = ("segment", "sem.mp-semaphore")
+"""Names of what vLLM's processes leave in `/dev/shm` when they are killed."""
+
+
 def mapping_shared_memory(path: Path) -> str:
-    """Code of a process that maps a file in `/dev/shm`."""
+    """Code of a process that maps a file in `/dev/shm`: a segment, or as multiprocessing's locks do
+    a semaphore, if its name begins with `sem.`.
+    """
+    if path.name.startswith("sem."):
+        return f"""
+import signal
+from _multiprocessing import SemLock
+semaphore = SemLock(1, 1, 1, {path.name.replace("sem.", "/", 1)!r}, False)
+"""
     return f"""
 import mmap, signal
 file = open({str(path)!r}, "w+b")

@@ -33,7 +33,9 @@ GROUP_DIR_VARIABLE = "AGENTSERVE_GROUP_DIR"
 _GROUPS = "groups"
 _POLL_INTERVAL_S = 0.05
 _KILL_S = 3.0
-_SHARED_MEMORY = re.compile(r"(/dev/shm/[^/\s]+)$", re.MULTILINE)
+_SHARED_MEMORY_DIR = Path("/dev/shm")
+# proc_pid_maps(5): address, permissions, offset, device, inode, path.
+_SHARED_MEMORY = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 _GROUP_FIELD = 2
 _START_FIELD = 19
 
@@ -117,17 +119,19 @@ def first_dead(processes: Sequence[EngineProcess]) -> EngineProcess | None:
 def shared_memory_of(pids: Sequence[int]) -> set[Path]:
     """List the POSIX shared memory that processes have mapped.
 
-    A killed process leaves its segments in `/dev/shm`, where they hold memory until somebody
-    removes them.
+    A killed process leaves its segments and semaphores in `/dev/shm`, where they hold memory until
+    somebody removes them. They are found by inode: glibc maps a semaphore under a temporary name
+    that it drops before it gives the file its own (sem_open.c).
     """
-    segments: set[Path] = set()
+    inodes: set[int] = set()
     for pid in pids:
-        try:
+        with contextlib.suppress(OSError):
             maps = Path(f"/proc/{pid}/maps").read_text()
-        except OSError:
-            continue
-        segments.update(Path(match) for match in _SHARED_MEMORY.findall(maps))
-    return segments
+            inodes.update(int(match) for match in _SHARED_MEMORY.findall(maps))
+    if not inodes:
+        return set()
+    with os.scandir(_SHARED_MEMORY_DIR) as entries:
+        return {Path(entry.path) for entry in entries if entry.inode() in inodes}
 
 
 def unlink_shared_memory(segments: Iterable[Path]) -> None:

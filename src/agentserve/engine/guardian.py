@@ -73,13 +73,17 @@ def _signal_all(pids: list[int], signum: int) -> None:
             os.kill(pid, signum)
 
 
-def _shared_memory(pids: list[int]) -> set[bytes]:
-    return {
-        line[line.index(b"/dev/shm/") :]
+def _shared_memory(pids: list[int]) -> set[str]:
+    inodes = {
+        int(line.split()[4])
         for pid in pids
         for line in _read(f"/proc/{pid}/maps").splitlines()
-        if b"/dev/shm/" in line and b"(deleted)" not in line
+        if b" /dev/shm/" in line
     }
+    if not inodes:
+        return set()
+    with os.scandir("/dev/shm") as entries:
+        return {entry.path for entry in entries if entry.inode() in inodes}
 
 
 def main(prefix: bytes, runtime_dir: str) -> None:

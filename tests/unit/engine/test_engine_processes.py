@@ -13,6 +13,7 @@ from agentserve.domain.errors import AgentServeError
 from agentserve.engine import engine_processes as processes
 from agentserve.engine.engine_processes import EngineMark, end_processes, engine_pids
 from tests.harness.engine_children import (
+    SHARED_MEMORY,
     STUBBORN,
     Children,
     children,
@@ -45,9 +46,9 @@ def started() -> Iterator[Children]:
         yield running
 
 
-@pytest.fixture
-def segment() -> Iterator[Path]:
-    path = Path(f"/dev/shm/agentserve-test-{os.getpid()}")
+@pytest.fixture(params=SHARED_MEMORY)
+def segment(request: pytest.FixtureRequest) -> Iterator[Path]:
+    path = Path(f"/dev/shm/{request.param}-{os.getpid()}")
     yield path
     path.unlink(missing_ok=True)
 

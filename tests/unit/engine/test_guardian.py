@@ -13,6 +13,7 @@ import pytest
 from agentserve.engine.engine_processes import MARKER_VARIABLE, EngineMark
 from agentserve.engine.guardian_link import GuardianLink
 from tests.harness.engine_children import (
+    SHARED_MEMORY,
     STUBBORN,
     Children,
     children,
@@ -94,9 +95,9 @@ def app(runtime_dir: Path) -> Iterator[App]:
     fake.close()
 
 
-@pytest.fixture
-def segment() -> Iterator[Path]:
-    path = Path(f"/dev/shm/agentserve-guarded-{os.getpid()}")
+@pytest.fixture(params=SHARED_MEMORY)
+def segment(request: pytest.FixtureRequest) -> Iterator[Path]:
+    path = Path(f"/dev/shm/{request.param}-{os.getpid()}")
     yield path
     path.unlink(missing_ok=True)
 

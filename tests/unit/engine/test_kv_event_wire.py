@@ -82,6 +82,16 @@ def test_blocks_outside_of_the_pool_are_left_out(medium: str) -> None:
         batch(LookupMark("r-1", 40, 0, b"12345")),
         batch(LookupMark("r-1", 40, 0, bytes(12))),
     ],
+    ids=[
+        "empty",
+        "unused byte",
+        "no batch",
+        "hashes are no list",
+        "unknown type",
+        "no map",
+        "hashes cut",
+        "hashes of another length",
+    ],
 )
 def test_a_batch_that_looks_different_is_refused(payload: bytes) -> None:
     """Left out silently, what is resident would be wrong from then on."""

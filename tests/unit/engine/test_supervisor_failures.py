@@ -16,6 +16,7 @@ from agentserve.engine import engine_processes, generation
 from agentserve.engine.backend import PhaseListener, Receive, Scope, Send
 from agentserve.engine.simulated import SimulatedBackend, SimulationScript
 from tests.harness.engine_children import (
+    SHARED_MEMORY,
     STUBBORN,
     Children,
     children,
@@ -36,9 +37,9 @@ def started() -> Iterator[Children]:
         yield running
 
 
-@pytest.fixture
-def segment() -> Iterator[Path]:
-    path = Path(f"/dev/shm/agentserve-test-{os.getpid()}")
+@pytest.fixture(params=SHARED_MEMORY)
+def segment(request: pytest.FixtureRequest) -> Iterator[Path]:
+    path = Path(f"/dev/shm/{request.param}-{os.getpid()}")
     yield path
     path.unlink(missing_ok=True)
 
