@@ -216,11 +216,14 @@ def test_after_a_stop_everything_is_back_where_it_was(ready: PtyInstance) -> Non
         memory_mib = process.memory_info().rss / 2**20
         return process.num_fds(), process.num_threads(), sockets, shared, memory_mib
 
-    first = stopped_resources()
+    def used_and_stopped() -> tuple[int, int, int, set[str], float]:
+        assert chat(ready.client, MODEL, "Hello").status_code == 200
+        return stopped_resources()
+
+    first = used_and_stopped()
     for _ in range(2):
         ready.start_by_key()
-        assert chat(ready.client, MODEL, "Hello").status_code == 200
-        last = stopped_resources()
+        last = used_and_stopped()
     assert last[0] <= first[0], "file descriptors"
     assert last[1] <= first[1], "threads"
     assert last[2] <= first[2], "sockets"

@@ -66,17 +66,19 @@ class Instance:
             return None
 
     def wait_for_state(self, *wanted: EngineState, deadline_s: float = START_TIMEOUT_S) -> None:
-        final = {EngineState.READY, EngineState.FAILED}
-
         def reached() -> bool:
-            state = self.state()
-            if state is None and not self.process.is_running():
-                raise AssertionError("The app has ended.")
-            if state in final and state not in wanted and EngineState.STOPPED not in wanted:
-                failure = self.snapshot().engine.failure
-                if failure is not None:
-                    raise AssertionError(f"{failure.title}: {failure.cause}\n{failure.raw}")
-            return state in wanted
+            try:
+                engine = self.snapshot().engine
+            except httpx.TransportError:
+                if not self.process.is_running():
+                    raise AssertionError("The app has ended.") from None
+                return False
+            if engine.state in wanted:
+                return True
+            failed = engine.state is EngineState.FAILED and EngineState.STOPPED not in wanted
+            if failed and (failure := engine.failure) is not None:
+                raise AssertionError(f"{failure.title}: {failure.cause}\n{failure.raw}")
+            return False
 
         wait_until(reached, deadline_s, f"state {wanted}", describe=lambda: f"It is {self.state()}")
 
@@ -164,7 +166,8 @@ class PtyInstance(Instance):
                 # A dialog or a view may be open. A lone escape key is told by the pause after it.
                 self.press("\x1b\x1b\x1b")
                 time.sleep(0.3)
-                self.press("q")
+                # The second one answers the question about requests, if there is one.
+                self.press("qq")
             end_s = time.monotonic() + 12
             while self.pty.isalive() and time.monotonic() < end_s:
                 time.sleep(0.05)
