@@ -20,6 +20,7 @@ from agentserve.domain.snapshot import (
 )
 from agentserve.telemetry.collector import SnapshotCollector
 from agentserve.telemetry.engine_stats import EngineStats
+from agentserve.telemetry.sessions.exchange import NO_SESSIONS
 
 FACTS = EngineFacts(
     vllm_version="0.32.0",
@@ -68,6 +69,7 @@ class World:
                 elapsed_s=0.1,
             ),
         )
+        self.sessions = NO_SESSIONS
         self.collector = SnapshotCollector(
             endpoint="http://127.0.0.1:8000",
             status=lambda: self.status,
@@ -77,6 +79,7 @@ class World:
             in_flight=lambda: self.in_flight,
             log_dropped_lines=lambda: 7,
             scheduler_facts=lambda: self.scheduler,
+            sessions=lambda: self.sessions,
             clock=self.clock,
             unix_clock=lambda: 1_700_000_000.0,
         )
@@ -120,8 +123,9 @@ def world() -> World:
     return World()
 
 
-def finished(generation: int) -> RequestRecord:
+def finished(generation: int, number: int = 0) -> RequestRecord:
     return RequestRecord(
+        number=number,
         request_id="r",
         generation=generation,
         route=None,
@@ -273,6 +277,22 @@ def test_the_reason_for_missing_gpus_is_passed_on(world: World) -> None:
     snapshot = world.collector.snapshot()
     assert snapshot.gpus == ()
     assert snapshot.gpus_unavailable == "no driver"
+
+
+@pytest.mark.parametrize("state", [EngineState.READY, EngineState.STOPPED])
+def test_finished_requests_have_their_session_with_and_without_an_engine(
+    world: World, state: EngineState
+) -> None:
+    world.become_ready()
+    for number in (1, 2, 3):
+        world.stats.request_finished(finished(1, number))
+    world.in_flight = (msgspec.structs.replace(world.in_flight[0], number=4),)
+    world.sessions = NO_SESSIONS._replace(session_of_request={1: "s1", 3: "s2", 4: "s1"})
+    world.status = msgspec.structs.replace(world.status, state=state)
+    snapshot = world.collector.snapshot()
+    assert [each.session for each in snapshot.recent_requests] == ["s2", None, "s1"]
+    ready = state is EngineState.READY
+    assert [each.session for each in snapshot.in_flight] == (["s1"] if ready else [])
 
 
 def test_a_full_snapshot_survives_its_json_form(world: World) -> None:

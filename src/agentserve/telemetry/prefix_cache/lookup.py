@@ -22,6 +22,10 @@ Tables = Sequence[Container[int]]
 """For each group of the layout, in order, the hashes that are resident in it."""
 
 
+_SCANNED_BLOCKS = 256
+"""Blocks that are looked up in one go."""
+
+
 class JointGroups(NamedTuple):
     """Groups that one lookup treats alike: a block counts where each of them has it.
 
@@ -58,10 +62,15 @@ class JointGroups(NamedTuple):
         wanted = hashes[self.step - 1 :: self.step]
         count = len(wanted)
         for group in self.ids:
-            # In C: a prompt of 100,000 tokens has 6,250 blocks.
-            missing = next(filterfalse(tables[group].__contains__, wanted[:count]), None)
-            if missing is not None:
-                count = wanted.index(missing)
+            held = tables[group].__contains__
+            # In C, piece by piece: a prompt of 100,000 tokens has 6,250 blocks, and to find the
+            # place of one among all of them takes half as long as to look all of them up.
+            for start in range(0, count, _SCANNED_BLOCKS):
+                piece = wanted[start : min(start + _SCANNED_BLOCKS, count)]
+                missing = next(filterfalse(held, piece), None)
+                if missing is not None:
+                    count = start + piece.index(missing)
+                    break
         return count
 
     def bisect_blocks(self, tables: Tables, hashes: array[int]) -> int:

@@ -70,6 +70,8 @@ class OpenTurn:
     turn: Turn
     prompt: RememberedPrompt
     previous: PreviousPrompt | None
+    token_ids: Sequence[int] | None = None
+    """All of the prompt, as the engine holds them; None once `prompt` has them."""
     same_tokens_other_salt: bool = False
     lookup: Lookup | None = None
     late_at_s: float = 0.0
@@ -77,6 +79,13 @@ class OpenTurn:
     counted: bool = False
     """Whether it is in the totals."""
     common: CommonPart | None = None
+
+    def take_tokens(self) -> None:
+        """Let the prompt have its tokens: as late as possible, when its hashes are known."""
+        token_ids, self.token_ids = self.token_ids, None
+        if token_ids is not None:
+            before = None if self.previous is None else self.previous.prompt
+            self.prompt.take_tokens(token_ids, before)
 
 
 class Judgement(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from agentserve.domain.cache_event import CacheEvents, CacheEventsLost
@@ -16,6 +17,7 @@ from agentserve.domain.prompt import PartText
 from agentserve.domain.request import FirstToken, RequestStart
 from agentserve.domain.sample import CacheFacts
 from agentserve.domain.session import CacheMonitorView
+from agentserve.telemetry.engine_stats import RECENT_REQUESTS
 from agentserve.telemetry.sessions.cache_replay import CacheReplay
 from agentserve.telemetry.sessions.evidence import SessionRequest
 from agentserve.telemetry.sessions.exchange import FinishedRequest, MonitorInput, SessionsView
@@ -25,6 +27,7 @@ from agentserve.telemetry.sessions.judgement import (
     OpenTurn,
     PreviousPrompt,
 )
+from agentserve.telemetry.sessions.known_items import KnownItems
 from agentserve.telemetry.sessions.lineage import TokenMatch
 from agentserve.telemetry.sessions.prompt_memory import PromptMemory, RememberedPrompt
 from agentserve.telemetry.sessions.refresh_turns import RefreshTurns
@@ -62,9 +65,12 @@ class SessionMonitor:
         self._clock = clock
         self._unix_clock = unix_clock
         self._memory.on_forgotten = self._prompt_forgotten
+        self._known_items = KnownItems()
         self._roster = SessionRoster(self._directory, most_sessions)
         self._open: dict[int, OpenTurn] = {}
         self._open_by_engine_id: dict[str, OpenTurn] = {}
+        self._ended: deque[tuple[int, str]] = deque(maxlen=RECENT_REQUESTS)
+        """Numbers and sessions of the newest ended requests, for whoever lists these."""
         self._late: dict[int, OpenTurn] = {}
         """Turns with a first token or an end whose lookup was not seen yet."""
         self._cache = CacheReplay(unix_clock)
@@ -103,7 +109,8 @@ class SessionMonitor:
         return SessionsView(
             tuple(record.view() for record in self._roster.records()),
             self._monitor_view(),
-            {number: open_turn.turn.session for number, open_turn in self._open.items()},
+            dict(self._ended)
+            | {number: open_turn.turn.session for number, open_turn in self._open.items()},
         )
 
     def _look_at_residency(self, sessions: Iterable[str]) -> None:
@@ -157,8 +164,7 @@ class SessionMonitor:
         origin = start.origin
         facts = None
         if origin is not None and start.body is not None:
-            facts = read_body(origin.route, start.body)
-        tokens = token_array(start.prompt_token_ids)
+            facts = read_body(origin.route, start.body, self._known_items)
         request = SessionRequest(
             user_agent=None if origin is None else origin.user_agent,
             session_header=None if origin is None else origin.session_header,
@@ -167,28 +173,24 @@ class SessionMonitor:
             facts=facts,
         )
         assignment = self._directory.assign(
-            request, lambda sessions: self._closest(sessions, tokens)
+            request,
+            lambda sessions: self._closest(sessions, token_array(start.prompt_token_ids)),
         )
         try:
-            self._begin_turn(start, assignment, tokens, () if facts is None else facts.parts)
+            self._begin_turn(start, assignment, () if facts is None else facts.parts)
         except BaseException:
             # Whatever went wrong, the session must not count as busy for ever.
             self._directory.release(assignment.session_id)
             raise
 
     def _begin_turn(
-        self,
-        start: RequestStart,
-        assignment: Assignment,
-        tokens: array[int],
-        parts: tuple[PartText, ...],
+        self, start: RequestStart, assignment: Assignment, parts: tuple[PartText, ...]
     ) -> None:
-        session = assignment.session_id
+        session, token_ids = assignment.session_id, start.prompt_token_ids
         prompt = RememberedPrompt(
             generation=start.generation,
             cache_salt=start.cache_salt,
-            prompt_tokens=len(tokens),
-            tokens=tokens,
+            prompt_tokens=len(token_ids),
             parts=parts,
         )
         self._salted |= start.cache_salt is not None
@@ -202,14 +204,15 @@ class SessionMonitor:
             engine_request_id=start.engine_request_id,
             choices=start.choices,
             cache_salt=start.cache_salt,
-            prompt_tokens=len(tokens),
+            prompt_tokens=len(token_ids),
             predictable=start.generation == self._cache.generation and self._cache.residency_known,
         )
         open_turn = OpenTurn(
             turn=turn,
             prompt=prompt,
             previous=self._previous(session),
-            same_tokens_other_salt=self._known_under_other_salt(tokens, start.cache_salt),
+            token_ids=token_ids,
+            same_tokens_other_salt=self._known_under_other_salt(token_ids, start.cache_salt),
         )
         record.begin(turn)
         for engine_request_id in turn.engine_request_ids:
@@ -242,12 +245,12 @@ class SessionMonitor:
                 best = TokenMatch(session, common, prompt.sequence_tokens, block_tokens)
         return best
 
-    def _known_under_other_salt(self, tokens: array[int], salt: str | None) -> bool:
+    def _known_under_other_salt(self, token_ids: Sequence[int], salt: str | None) -> bool:
         """Whether some other session's prompt begins with the same block under another salt."""
         block_tokens = self._cache.block_tokens or 0
-        if not self._salted or not 0 < block_tokens <= len(tokens):
+        if not self._salted or not 0 < block_tokens <= len(token_ids):
             return False
-        head = tokens[:block_tokens]
+        head = token_array(token_ids[:block_tokens])
         return any(
             known.cache_salt != salt
             and known.tokens is not None
@@ -265,6 +268,7 @@ class SessionMonitor:
         if not turn.prompt_tokens:
             # A prompt that is not tokens.
             turn.prompt_tokens = open_turn.prompt.prompt_tokens = first.prompt_tokens
+        open_turn.take_tokens()
         # Only now it is known to have been computed, and the next turn can build on it.
         self._memory.put(turn.session, open_turn.prompt)
         if (record := self._roster.get(turn.session)) is not None:
@@ -279,9 +283,11 @@ class SessionMonitor:
             finished.keep(None)
             return
         turn, session = open_turn.turn, open_turn.turn.session
+        self._ended.append((record.number, session))
         turn.record = record
         identity = self._directory.identity(session)
         self._directory.release(session)
+        open_turn.take_tokens()
         open_turn.prompt.add_answer(finished.answer_token_ids)
         open_turn.prompt.running = False
         known = self._roster.get(session)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -94,17 +96,17 @@ class PartHistory:
             return
         self._prompt_tokens = prompt_tokens
         self._earlier, self._records = self._records, {}
-        system = [one for one in parts if one.part.kind is PartKind.SYSTEM]
-        tools = [one for one in parts if one.part.kind is PartKind.TOOL]
-        messages = [one for one in parts if one.part.kind is PartKind.MESSAGE]
-        for kind in dict.fromkeys(one.part.kind for one in parts):
+        by_kind: dict[PartKind, list[PartText]] = {}
+        for kind, run in groupby(parts, attrgetter("part.kind")):
+            by_kind.setdefault(kind, []).extend(run)
+        for kind, texts in by_kind.items():
             if kind is PartKind.SYSTEM:
-                self._add("system", PromptPart(kind=kind), system)
+                self._add("system", PromptPart(kind=kind), texts)
             elif kind is PartKind.TOOL:
-                self._add_tools(tools)
+                self._add_tools(texts)
             elif kind is PartKind.MESSAGE:
-                self._add("first", messages[0].part, messages[:1])
-                self._add_messages(messages[1:])
+                self._add("first", texts[0].part, texts[:1])
+                self._add_messages(texts[1:])
         self._earlier = {}
         if changed_part is not None and volatile_kind is not None:
             for record in self._records.values():
@@ -162,7 +164,7 @@ class PartHistory:
         digests = _digests([one.text for one in messages[:_MESSAGES_KEPT]])
         # A list that grows goes on; one that shrinks or differs was edited.
         edited = before is not None and digests[: len(before.digests)] != before.digests
-        characters = sum(len(one.text) for one in messages)
+        characters = sum([len(one.text) for one in messages])
         part = PromptPart(kind=PartKind.MESSAGE)
         self._records["messages"] = _counted(before, part, digests, characters, edited)
 
@@ -225,7 +227,8 @@ def _what_to_do(record: _Record, behind: Sequence[_Record]) -> str:
 
 
 def _digests(texts: Sequence[str]) -> array[int]:
-    return array("q", map(hash, texts))
+    # Of a list: an array that grows takes room for a sixteenth more.
+    return array("q", [hash(text) for text in texts])
 
 
 def _counted(

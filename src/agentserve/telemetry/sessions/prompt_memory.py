@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from agentserve.domain.prompt import PartText
-from agentserve.telemetry.sessions.token_prefix import common_prefix_length
+from agentserve.telemetry.sessions.token_prefix import common_prefix_length, token_array
 
 DEFAULT_BUDGET_BYTES = 20 * 1024 * 1024
 """For token ids and texts. A prompt of 100,000 tokens takes about 0.9 MB with its text."""
@@ -28,23 +28,46 @@ class RememberedPrompt:
     generation: int
     cache_salt: str | None
     prompt_tokens: int
-    tokens: array[int] | None
-    """Prompt and answer; None once given up."""
+    tokens: array[int] | None = None
+    """Prompt and answer; None before they were taken, and once given up."""
     parts: tuple[PartText, ...] = ()
     hashes: array[int] | None = None
     """One per `hash_tokens` tokens of the prompt; None when the engine did not say."""
     hash_tokens: int = 0
     sequence_tokens: int = field(init=False)
     running: bool = True
+    _parts_bytes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.sequence_tokens = self.prompt_tokens
+        # CPython keeps ASCII in 1 byte a character; others cost up to 4.
+        texts = [part.text for part in self.parts]
+        self._parts_bytes = sum([len(text) if text.isascii() else 4 * len(text) for text in texts])
+
+    def take_tokens(self, token_ids: Sequence[int], before: RememberedPrompt | None) -> None:
+        """Keep the prompt's token ids compactly.
+
+        Under equal hashes are equal tokens. Those are copied from the sequence before, since making
+        numbers into an array takes ten times as long.
+
+        Args:
+            token_ids: All of the prompt.
+            before: The sequence that it probably continues; None when there is none.
+        """
+        hashed = None if before is None else before._common_hashes(self)
+        if before is None or before.tokens is None or hashed is None:
+            self.tokens = token_array(token_ids)
+            return
+        known = hashed[0]
+        self.tokens = before.tokens[:known]
+        self.tokens.extend(token_array(token_ids[known:]))
 
     def add_answer(self, token_ids: Sequence[int]) -> None:
         """Append the answer: the next turn usually repeats it."""
         self.sequence_tokens += len(token_ids)
         if self.tokens is not None:
-            self.tokens.extend(token_ids)
+            # Not `extend`: it takes room for a sixteenth more.
+            self.tokens = self.tokens + token_array(token_ids)
 
     def common_tokens(self, other: RememberedPrompt) -> tuple[int | None, int]:
         """How many leading tokens another prompt shares with this sequence.
@@ -62,7 +85,8 @@ class RememberedPrompt:
         hashed = self._common_hashes(other)
         if self.tokens is None or other.tokens is None:
             return (None, 1) if hashed is None else hashed[:2]
-        tokens = min(common_prefix_length(self.tokens, other.tokens), other.prompt_tokens)
+        equal = 0 if hashed is None else hashed[0]
+        tokens = min(common_prefix_length(self.tokens, other.tokens, equal), other.prompt_tokens)
         if hashed is not None:
             hashed_tokens, step, differ = hashed
             if differ and hashed_tokens + step <= tokens:
@@ -116,16 +140,13 @@ class RememberedPrompt:
     @property
     def text_bytes(self) -> int:
         """Bytes of token ids and texts."""
-        # CPython keeps ASCII in 1 byte a character; others cost up to 4.
-        texts = sum(
-            len(part.text) if part.text.isascii() else 4 * len(part.text) for part in self.parts
-        )
-        return texts + (0 if self.tokens is None else 4 * len(self.tokens))
+        return self._parts_bytes + (0 if self.tokens is None else 4 * len(self.tokens))
 
     def forget_text(self) -> None:
         """Give up token ids and texts, and all but every n-th hash."""
         self.tokens = None
         self.parts = ()
+        self._parts_bytes = 0
         if self.hashes is not None and 0 < self.hash_tokens < COARSE_STEP_TOKENS:
             stride = -(-COARSE_STEP_TOKENS // self.hash_tokens)
             self.hashes = self.hashes[stride - 1 :: stride]

@@ -8,12 +8,16 @@ sessions or tokens. It takes decoded JSON of any shape and leaves out what it ca
 from __future__ import annotations
 
 import hashlib
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
 from agentserve.domain.prompt import PartKind, PartText, PromptPart
 from agentserve.domain.text import printable
+from agentserve.telemetry.sessions.known_items import KnownItems
 
 DIGEST_BYTES = 8
 
@@ -30,61 +34,88 @@ _READ_OF_NAME = 512
 """Characters of a name that are cleaned: a hostile one is as long as the body."""
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, weakref=True):
     """One message."""
 
     role: str
     text: str
     lasting: str | None
     """The text that agents send again unchanged: without reasoning; None when there is no other."""
+    digest: bytes = b""
+    """Of role and `lasting`, in this process only; empty where that is None."""
+    opener_digest: bytes = b""
+    """Room for what is worked out for an opener only, as is the next; empty before."""
+    opener_shape_digest: bytes = b""
+
+
+class Tool(msgspec.Struct, frozen=True, weakref=True):
+    """One tool."""
+
+    name: str
+    text: str
+    """Its JSON."""
+
+
+class _ReadText(PartText, frozen=True, kw_only=True, gc=False):
+    """A part that keeps alive what it was read from, so that a next body finds it known."""
+
+    source: Message | Tool | tuple[Message, ...]
 
 
 class Prompt(NamedTuple):
     """A prompt before the chat template."""
 
     system: str | None
-    tools: tuple[tuple[str, str], ...]
-    """Name and JSON text of each tool."""
-    messages: tuple[Message, ...]
+    tools: Sequence[Tool]
+    messages: Sequence[Message]
+    system_messages: tuple[Message, ...] = ()
+    """Those that the system prompt was joined from."""
 
     def parts(self) -> tuple[PartText, ...]:
         """Return system prompt, tools and messages; messages are counted from 1."""
-        parts = []
+        parts: list[PartText] = []
         if self.system is not None:
-            parts.append(PartText(part=PromptPart(kind=PartKind.SYSTEM), text=self.system))
-        for name, text in self.tools:
-            parts.append(PartText(part=PromptPart(kind=PartKind.TOOL, name=name), text=text))
+            part = PromptPart(kind=PartKind.SYSTEM)
+            parts.append(_ReadText(part=part, text=self.system, source=self.system_messages))
+        for tool in self.tools:
+            part = PromptPart(kind=PartKind.TOOL, name=tool.name)
+            parts.append(_ReadText(part=part, text=tool.text, source=tool))
         for index, message in enumerate(self.messages, 1):
-            part = PromptPart(kind=PartKind.MESSAGE, index=index, role=message.role)
-            parts.append(PartText(part=part, text=message.text))
+            part = _message_part(index, message.role)
+            parts.append(_ReadText(part=part, text=message.text, source=message))
         return tuple(parts)
 
 
-def chat_prompt(messages: object, tools: object) -> Prompt:
+@lru_cache(maxsize=4_096)
+def _message_part(index: int, role: str) -> PromptPart:
+    """Return one value for all prompts: each has hundreds of messages."""
+    return PromptPart(kind=PartKind.MESSAGE, index=index, role=role)
+
+
+def chat_prompt(messages: object, tools: object, known: KnownItems) -> Prompt:
     """Read `/v1/chat/completions`; leading system and developer messages are the system prompt."""
-    system, read = _without_leading_system(
-        [_chat_message(message) for message in _list(messages) if isinstance(message, dict)]
-    )
-    return Prompt(system, _tools(tools), read)
+    read = known.read(messages, _chat_message)
+    return _without_leading_system(read, known.read(tools, _tool))
 
 
-def responses_prompt(instructions: object, items: object, tools: object) -> Prompt:
+def responses_prompt(
+    instructions: object, items: object, tools: object, known: KnownItems
+) -> Prompt:
     """Read `/v1/responses`; each input item is one message."""
     if isinstance(items, str):
-        read = [Message("user", items, items)]
+        read = [_lasting_message("user", items)]
     else:
-        read = [_response_item(item) for item in _list(items) if isinstance(item, dict)]
+        read = known.read(items, _response_item)
     if isinstance(instructions, str) and instructions:
-        return Prompt(instructions, _tools(tools), tuple(read))
-    system, rest = _without_leading_system(read)
-    return Prompt(system, _tools(tools), rest)
+        return Prompt(instructions, known.read(tools, _tool), read)
+    return _without_leading_system(read, known.read(tools, _tool))
 
 
-def anthropic_prompt(system: object, messages: object, tools: object) -> Prompt:
+def anthropic_prompt(system: object, messages: object, tools: object, known: KnownItems) -> Prompt:
     """Read `/v1/messages`, leaving out the billing line where vLLM does."""
     system_text = system if isinstance(system, str) else "".join(_system_blocks(system))
-    read = [_anthropic_message(message) for message in _list(messages) if isinstance(message, dict)]
-    return Prompt(system_text or None, _tools(tools), tuple(read))
+    read = known.read(messages, _anthropic_message)
+    return Prompt(system_text or None, known.read(tools, _tool), read)
 
 
 def completion_prompt(prompt: object) -> Prompt:
@@ -95,7 +126,7 @@ def completion_prompt(prompt: object) -> Prompt:
 
 
 def text_digest(*texts: str) -> bytes:
-    """Return `DIGEST_BYTES` bytes that tell texts apart."""
+    """Return `DIGEST_BYTES` bytes that tell texts apart, the same after a restart."""
     # SHA-256 has instructions of its own on most machines: twice as fast as BLAKE2 there.
     return hashlib.sha256("\0".join(texts).encode()).digest()[:DIGEST_BYTES]
 
@@ -146,19 +177,28 @@ def _response_item(item: dict[str, object]) -> Message:
 
 
 def _message(role: object, reasoning: object, texts: list[str]) -> Message:
-    name = _name(role, _LONGEST_ROLE) if isinstance(role, str) else "unknown"
+    # One text for all messages of a role.
+    name = sys.intern(_name(role, _LONGEST_ROLE)) if isinstance(role, str) else "unknown"
     lasting = texts[0] if len(texts) == 1 else "\n".join(filter(None, texts))
+    message = _lasting_message(name, lasting)
     if isinstance(reasoning, str) and reasoning:
-        return Message(name, f"{reasoning}\n{lasting}" if lasting else reasoning, lasting)
-    return Message(name, lasting, lasting)
+        message.text = f"{reasoning}\n{lasting}" if lasting else reasoning
+    return message
 
 
-def _without_leading_system(messages: list[Message]) -> tuple[str | None, tuple[Message, ...]]:
+def _lasting_message(role: str, text: str) -> Message:
+    # Python's own hash: it is kept with the text and asked for again to count changes.
+    digest = hash((role, text)).to_bytes(DIGEST_BYTES, "big", signed=True)
+    return Message(role, text, text, digest)
+
+
+def _without_leading_system(messages: list[Message], tools: list[Tool]) -> Prompt:
     count = 0
     while count < len(messages) and messages[count].role in _SYSTEM_ROLES:
         count += 1
-    texts = [message.text for message in messages[:count]]
-    return "\n".join(texts) if texts else None, tuple(messages[count:])
+    leading = tuple(messages[:count])
+    system = "\n".join(message.text for message in leading) if leading else None
+    return Prompt(system, tools, messages[count:], leading)
 
 
 def _system_blocks(blocks: object) -> list[str]:
@@ -211,18 +251,14 @@ def _call(name: object, arguments: object) -> str:
     return f"{name if isinstance(name, str) else ''}({given})"
 
 
-def _tools(tools: object) -> tuple[tuple[str, str], ...]:
-    return tuple(_tool(tool) for tool in _list(tools) if isinstance(tool, dict))
-
-
-def _tool(tool: dict[str, object]) -> tuple[str, str]:
+def _tool(tool: dict[str, object]) -> Tool:
     function = tool.get("function")
     name = function.get("name") if isinstance(function, dict) else tool.get("name")
     if not isinstance(name, str):
         name = tool.get("type")
     if not _NOT_IN_PROMPT.isdisjoint(tool):
         tool = {key: value for key, value in tool.items() if key not in _NOT_IN_PROMPT}
-    return _name(name, _LONGEST_NAME) if isinstance(name, str) else "unnamed", _json(tool)
+    return Tool(_name(name, _LONGEST_NAME) if isinstance(name, str) else "unnamed", _json(tool))
 
 
 def _name(text: str, limit: int) -> str:

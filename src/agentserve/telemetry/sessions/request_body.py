@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from agentserve.domain.prompt import PartText
+from agentserve.telemetry.sessions.known_items import KnownItems
 from agentserve.telemetry.sessions.prompt_parts import (
     Prompt,
     anthropic_prompt,
@@ -58,14 +59,18 @@ class RequestBodyFacts(msgspec.Struct, frozen=True, kw_only=True):
     most random ids."""
 
 
+_Items = list[msgspec.Raw] | dict[str, object] | str | int | float | bool | None
+"""Any shape, with the items of a list left as they came: most were read before."""
+
+
 class _Body(msgspec.Struct):
-    # `object` takes any shape: what one client does oddly must not hide the rest.
-    messages: object = None
+    # Any shape is taken: what one client does oddly must not hide the rest.
+    messages: _Items = None
     system: object = None
     instructions: object = None
-    input: object = None
+    input: _Items = None
     prompt: object = None
-    tools: object = None
+    tools: _Items = None
     metadata: object = None
     user: object = None
     prompt_cache_key: object = None
@@ -73,20 +78,25 @@ class _Body(msgspec.Struct):
 
 _decode = msgspec.json.Decoder(_Body).decode
 
-_PROMPTS: dict[str, Callable[[_Body], Prompt]] = {
-    "/v1/chat/completions": lambda body: chat_prompt(body.messages, body.tools),
-    "/v1/responses": lambda body: responses_prompt(body.instructions, body.input, body.tools),
-    "/v1/messages": lambda body: anthropic_prompt(body.system, body.messages, body.tools),
-    "/v1/completions": lambda body: completion_prompt(body.prompt),
+_PROMPTS: dict[str, Callable[[_Body, KnownItems], Prompt]] = {
+    "/v1/chat/completions": lambda body, known: chat_prompt(body.messages, body.tools, known),
+    "/v1/responses": lambda body, known: responses_prompt(
+        body.instructions, body.input, body.tools, known
+    ),
+    "/v1/messages": lambda body, known: anthropic_prompt(
+        body.system, body.messages, body.tools, known
+    ),
+    "/v1/completions": lambda body, _known: completion_prompt(body.prompt),
 }
 
 
-def read_body(route: str, body: bytes) -> RequestBodyFacts | None:
+def read_body(route: str, body: bytes, known: KnownItems | None = None) -> RequestBodyFacts | None:
     """Read a request's body; never raises.
 
     Args:
         route: Path of the request.
         body: Its JSON.
+        known: Spares reading again what is in prompts that are kept.
 
     Returns:
         What could be read, or None when the route is none of the four or the body is no object.
@@ -96,7 +106,7 @@ def read_body(route: str, body: bytes) -> RequestBodyFacts | None:
         return None
     try:
         decoded = _decode(body)
-        return _facts(decoded, read_prompt(decoded))
+        return _facts(decoded, read_prompt(decoded, KnownItems() if known is None else known))
     except (ValueError, RecursionError):
         return None
 
@@ -106,14 +116,7 @@ def _facts(body: _Body, prompt: Prompt) -> RequestBodyFacts:
     user = _id(body.user)
     metadata_user = _id(metadata.get("user_id"))
     session = _metadata_session(metadata) or _session_of(metadata_user) or _session_of(user)
-    digests = []
-    opener = shape = b""
-    for message in prompt.messages:
-        if message.lasting is not None:
-            digests.append(text_digest(message.role, message.lasting))
-            if not opener and message.role == "user":
-                opener = digests[-1]
-                shape = _shape_digest(message.lasting)
+    opener, shape = _opener_digests(prompt)
     return RequestBodyFacts(
         prompt_cache_key=_id(body.prompt_cache_key),
         metadata_session=session,
@@ -122,11 +125,21 @@ def _facts(body: _Body, prompt: Prompt) -> RequestBodyFacts:
         has_tools=bool(prompt.tools),
         has_answers=any(message.role == "assistant" for message in prompt.messages),
         system_digest=text_digest(prompt.system) if prompt.system else b"",
-        tools_digest=text_digest(*(text for _, text in prompt.tools)) if prompt.tools else b"",
-        message_digests=b"".join(digests),
+        tools_digest=text_digest(*(tool.text for tool in prompt.tools)) if prompt.tools else b"",
+        message_digests=b"".join([message.digest for message in prompt.messages]),
         opener_digest=opener,
         opener_shape_digest=shape,
     )
+
+
+def _opener_digests(prompt: Prompt) -> tuple[bytes, bytes]:
+    for message in prompt.messages:
+        if message.role == "user" and message.lasting is not None:
+            if not message.opener_digest:
+                message.opener_digest = text_digest(message.role, message.lasting)
+                message.opener_shape_digest = _shape_digest(message.lasting)
+            return message.opener_digest, message.opener_shape_digest
+    return b"", b""
 
 
 def _shape_digest(opener: str) -> bytes:

@@ -22,16 +22,21 @@ def token_array(token_ids: Sequence[int]) -> array[int]:
     return array(TOKEN_TYPECODE, token_ids)
 
 
-def common_prefix_length(first: _Items, second: _Items) -> int:
+def common_prefix_length(first: _Items, second: _Items, equal: int = 0) -> int:
     """Return how many leading items two arrays of one type, or two texts, share.
 
     Looks for the range that holds the first difference and halves it, so every item is compared
     about once. Copies are small: for large ones the allocator asks the system for memory each time,
     which takes ten times as long as the comparison.
+
+    Args:
+        first: One.
+        second: The other.
+        equal: Leading items that are known to be the same; they are not looked at.
     """
     end = min(len(first), len(second))
-    low, high = 0, end
-    for start in range(0, end, _COMPARED_ITEMS):
+    low, high = min(equal, end), end
+    for start in range(low, end, _COMPARED_ITEMS):
         high = min(start + _COMPARED_ITEMS, end)
         if first[start:high] != second[start:high]:
             break

@@ -225,11 +225,11 @@ def checkpoint_gap(loss: Loss, attention_tokens: int, state_tokens: int) -> Word
 
 
 def changed(change: LocatedChange, token_index: int, step: int, loss: Loss) -> Wording:
-    """Say which part changed, and how to avoid it."""
+    """Say which part changed, and how to avoid it where it cost something."""
     sentence = f"{_what_changed(change)} {_place(token_index, step)}: {loss.clause}."
     if not change.confirmed:
         sentence = f"Probably: {sentence[0].lower()}{sentence[1:]}"
-    return Wording(sentence, _advice(change))
+    return Wording(sentence, None if loss.tokens == 0 else _advice(change))
 
 
 def answer_left_out(token_index: int, step: int, loss: Loss) -> Wording:

@@ -181,6 +181,17 @@ def test_a_prompt_that_is_resident_as_a_whole_computes_its_last_block() -> None:
     assert reuse_of(residency, 13).expected_tokens == 12
 
 
+@pytest.mark.parametrize("missing", [0, 1, 255, 256, 257, 511, 512, 700])
+def test_the_first_missing_block_of_a_long_prompt_ends_what_is_reused(missing: int) -> None:
+    blocks = range(1, 701)
+    first = {4 * block for block in blocks if block != missing + 1}
+    other = {4 * block for block in blocks if block != 600}
+    dense = layout(attention(4), attention(4), hashes=4, alignment=4)
+    for positions in ((first, other), (other, first)):
+        reuse = reuse_of(holding(dense, *positions), 2_801)
+        assert reuse.expected_tokens == 4 * min(missing, 599)
+
+
 def test_a_draft_model_gives_up_the_last_block_it_found() -> None:
     reuse = reuse_of(holding(DENSE_DRAFT, {4, 8, 12}), 40)
     assert (reuse.expected_tokens, reuse.dropped_tokens, reuse.attention_tokens) == (8, 4, 12)

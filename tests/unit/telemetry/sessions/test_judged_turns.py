@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agentserve.domain.request import RequestOutcome
+from agentserve.domain.prompt import PartKind
+from agentserve.domain.request import FirstToken, RequestOutcome
 from agentserve.domain.session import Verdict, VerdictKind
+from agentserve.telemetry.sessions.exchange import MonitorInput
 from agentserve.telemetry.sessions.monitor import SessionMonitor
 from agentserve.telemetry.sessions.prompt_memory import PromptMemory
 from tests.unit.telemetry.sessions.scripted_engine import (
@@ -235,3 +237,33 @@ def test_a_turn_that_ended_in_the_queue_is_not_what_the_next_one_is_compared_wit
     )
     agent.engine.chat(system, (), [*messages, *more], header="h")
     assert agent.verdict().kind is VerdictKind.FULL_REUSE
+
+
+class _WithoutFirstTokens(SessionMonitor):
+    """Does not hear of first tokens, as when a client leaves in the step that brings one."""
+
+    def handle(self, value: MonitorInput) -> None:
+        if not isinstance(value, FirstToken) or value.number == 1:
+            super().handle(value)
+
+
+def test_a_turn_whose_end_is_heard_of_first_is_compared_by_its_tokens() -> None:
+    monitor = _WithoutFirstTokens()
+    engine = ScriptedEngine(monitor)
+    engine.chat("You help.", (), [user("a" * 500)], header="h")
+    engine.chat("You do not help.", (), [user("a" * 500)], header="h")
+    verdict = monitor.view().sessions[0].verdict
+    assert verdict is not None
+    assert verdict.part is not None
+    assert verdict.part.kind is PartKind.SYSTEM
+
+
+def test_a_message_that_is_sent_again_is_kept_once() -> None:
+    memory = PromptMemory()
+    engine = ScriptedEngine(SessionMonitor(memory))
+    texts: list[str] = []
+    for messages in ([user("a" * 500)], [user("a" * 500), assistant("ok"), user("b" * 500)]):
+        engine.chat("You help.", (), messages, header="h")
+        ((_, prompt),) = memory.newest_first()
+        texts.append(next(one.text for one in prompt.parts if one.part.kind is PartKind.MESSAGE))
+    assert texts[0] is texts[1]

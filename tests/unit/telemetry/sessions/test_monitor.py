@@ -6,6 +6,7 @@ from agentserve.domain.cache_event import BlocksRemoved, CacheEvents, CacheEvent
 from agentserve.domain.prompt import PartKind
 from agentserve.domain.request import FirstToken, RequestOutcome, RequestStart
 from agentserve.domain.session import SessionView, VerdictKind, VolatileKind
+from agentserve.telemetry.engine_stats import RECENT_REQUESTS
 from agentserve.telemetry.sessions.identity import SessionDirectory
 from agentserve.telemetry.sessions.monitor import LATE_EVENTS_S, SessionMonitor
 from agentserve.telemetry.sessions.prompt_memory import PromptMemory
@@ -246,7 +247,29 @@ def test_an_aborted_turn_has_no_figures_and_no_verdict(world: World) -> None:
     assert turn.outcome is RequestOutcome.ABORTED
     assert turn.cached_tokens is None
     assert turn.computed_tokens is None
-    assert world.monitor.view().session_of_request == {}
+
+
+def test_the_newest_ended_requests_keep_their_session_and_no_more_than_are_listed(
+    world: World,
+) -> None:
+    for number in range(RECENT_REQUESTS + 5):
+        world.engine.run([number] * 100, header=f"h{number % 2}")
+    world.engine.run([7] * 100, header="h1", end=False)
+    view = world.monitor.view()
+    first, second = sorted(each.id for each in view.sessions)
+    known = view.session_of_request
+    assert sorted(known) == list(range(6, RECENT_REQUESTS + 7))
+    for number, session in known.items():
+        assert session == (first if number % 2 and number <= RECENT_REQUESTS + 5 else second)
+
+
+def test_a_session_that_is_forgotten_is_still_the_session_of_its_requests() -> None:
+    world = World(sessions=1)
+    world.engine.run([1] * 100, header="a")
+    world.engine.run([2] * 100, header="b")
+    view = world.monitor.view()
+    (kept,) = view.sessions
+    assert view.session_of_request[2] == kept.id != view.session_of_request[1]
 
 
 def test_the_history_gets_an_id_that_is_the_session_s(world: World) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from array import array
 from typing import Any
 
@@ -31,6 +32,53 @@ def prompt(tokens: list[int], text: str = "") -> RememberedPrompt:
         hashes=hashes_of(tokens),
         hash_tokens=HASH_BLOCK_TOKENS,
     )
+
+
+def taken(token_ids: list[int], before: RememberedPrompt | None) -> RememberedPrompt:
+    """A prompt that got its hashes first and then its tokens."""
+    late = prompt(token_ids)
+    late.tokens = None
+    late.take_tokens(token_ids, before)
+    return late
+
+
+class Walked(list[int]):
+    """Token ids that tell which of them were made into an array."""
+
+    def __getitem__(self, key: Any) -> Any:
+        self.asked = key
+        return super().__getitem__(key)
+
+
+@given(st.lists(st.integers(0, 2), max_size=200), st.integers(0, 200), st.integers(0, 200))
+def test_tokens_are_the_same_whatever_came_before(before: list[int], kept: int, added: int) -> None:
+    now = before[:kept] + [1] * added
+    assert taken(now, prompt(before)).tokens == taken(now, None).tokens == token_array(now)
+
+
+def test_only_tokens_behind_equal_hashes_are_made_into_an_array() -> None:
+    before = prompt([1] * 100)
+    before.add_answer([2] * 40)
+    now = Walked([1] * 100 + [2] * 40 + [3] * 10)
+    assert taken(now, before).tokens == token_array(list(now))
+    assert now.asked == slice(96, None)
+
+
+@pytest.mark.parametrize("other", [{"generation": 2}, {"cache_salt": "blue"}, {"hashes": None}])
+def test_tokens_are_copied_only_where_equal_hashes_say_so(other: dict[str, Any]) -> None:
+    before = prompt([1] * 100)
+    for name, value in other.items():
+        setattr(before, name, value)
+    before.tokens = token_array([9] * 100)
+    assert taken([1] * 100, before).tokens == token_array([1] * 100)
+    before.tokens = None
+    assert taken([1] * 100, before).tokens == token_array([1] * 100)
+
+
+def test_a_sequence_takes_no_room_that_it_does_not_need() -> None:
+    remembered = prompt([1] * 10_000)
+    remembered.add_answer([2] * 100)
+    assert sys.getsizeof(remembered.tokens) == sys.getsizeof(token_array([])) + 4 * 10_100
 
 
 def test_the_answer_belongs_to_the_sequence_of_the_next_turn() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from agentserve.domain.prompt import PartKind
 from agentserve.domain.text import printable
+from agentserve.telemetry.sessions.known_items import KnownItems
 from agentserve.telemetry.sessions.prompt_parts import DIGEST_BYTES
 from agentserve.telemetry.sessions.request_body import RequestBodyFacts, read_body
 from tests.client_shapes import CLIENT_SHAPES, ClientShape, Conversation, claude_code, qwen_code
@@ -85,6 +86,27 @@ def test_the_messages_of_a_turn_begin_those_of_the_next(shape: ClientShape) -> N
     assert one.opener_digest == two.opener_digest != b""
     assert one.system_digest == two.system_digest != b""
     assert one.tools_digest == two.tools_digest
+
+
+@pytest.mark.parametrize("shape", CLIENT_SHAPES, ids=lambda shape: shape.name)
+def test_what_the_turn_before_had_is_not_read_again(shape: ClientShape) -> None:
+    """And makes no difference: a turn says the same beside all turns before it."""
+    known, earlier = KnownItems(), None
+    for turn in range(2, 8):
+        body = json.dumps(shape.turn(TASK, turn)).encode()
+        facts = read_body(shape.route, body, known)
+        assert facts is not None
+        assert facts == read_body(shape.route, body)
+        if earlier is not None:
+            tools = [part.text for part in earlier.parts if part.part.kind is PartKind.TOOL]
+            again = [part.text for part in facts.parts if part.part.kind is PartKind.TOOL]
+            assert all(one is other for one, other in zip(tools, again, strict=True))
+            # All but what carries another mark of the cache, or is rewritten; a text of one
+            # character exists once anyway.
+            was = {id(part.text) for part in earlier.parts}
+            fresh = [part for part in facts.parts if id(part.text) not in was]
+            assert len(fresh) <= len(facts.parts) - len(earlier.parts) + 4
+        earlier = facts
 
 
 def test_parts_are_named_for_a_person() -> None:
@@ -410,9 +432,11 @@ def with_value_everywhere(body: Any, value: Any) -> Iterator[Any]:
 @example({})
 @example(10**40)
 def test_any_value_at_any_place_is_read_without_an_error(value: Any) -> None:
+    known = KnownItems()
     for route, body in FULL_BODIES.items():
         for changed in with_value_everywhere(body, value):
-            facts = read_body(route, json.dumps(changed).encode())
+            facts = read_body(route, json.dumps(changed).encode(), known)
+            assert facts == read_body(route, json.dumps(changed).encode())
             assert facts is not None or not isinstance(changed, dict) or value == 10**40
 
 
@@ -459,4 +483,5 @@ def test_the_shape_of_an_opener_is_the_same_but_for_words_with_digits(size: int)
 
 @given(st.sampled_from(ROUTES), st.binary(max_size=200))
 def test_any_bytes_are_read_without_an_error(route: str, body: bytes) -> None:
-    read_body(route, body)
+    known = KnownItems()
+    assert read_body(route, body, known) == read_body(route, body, known)

@@ -17,6 +17,8 @@ def test_the_common_prefix_is_what_a_walk_finds(
     while walked < min(len(left), len(right)) and left[walked] == right[walked]:
         walked += 1
     assert common_prefix_length(token_array(left), token_array(right)) == walked
+    for equal in (len(shared), walked):
+        assert common_prefix_length(token_array(left), token_array(right), equal) == walked
 
 
 def test_a_token_id_of_any_vocabulary_fits() -> None:

@@ -300,6 +300,7 @@ def test_tokens_that_never_existed_are_not_said_to_be_computed_again() -> None:
     verdict = judge(at_812(change(PartKind.MESSAGE), prompt_tokens=3_812, repeated_tokens=0))
     assert verdict.sentence.endswith("at token 812: 3,000 tokens behind it were computed.")
     assert verdict.lost_tokens == 0
+    assert verdict.advice is None, "nothing was lost"
     partly = judge(at_812(change(PartKind.MESSAGE), repeated_tokens=2_000))
     assert "2,000 tokens behind it were computed again" in partly.sentence
     assert partly.cost_s == pytest.approx(2_000 / 950)
