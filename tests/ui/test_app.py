@@ -49,6 +49,11 @@ def shown(app: AgentServeApp) -> list[Panel]:
     return [each for each in app.screen.query(Panel) if each.is_on_screen and each.size]
 
 
+def busy(state: EngineState) -> Snapshot:
+    """An engine in `state` with requests in flight."""
+    return msgspec.structs.replace(scripted.serving(), engine=scripted.engine(state))
+
+
 async def until(pilot: Pilot[None], holds: Callable[[], bool], deadline_s: float = 10.0) -> None:
     end = time.monotonic() + deadline_s
     while not holds():
@@ -190,8 +195,22 @@ async def test_an_impossible_key_asks_for_nothing_and_says_why(
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_quit_keys_leave_the_app_and_ask_for_nothing(key: str) -> None:
-    control = scripted.ScriptedControl(scripted.serving())
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        scripted.idle(),
+        scripted.starting(),
+        busy(EngineState.WARMING),
+        busy(EngineState.STOPPING),
+        scripted.failed(),
+        scripted.stopped(),
+    ],
+    ids=["idle", "starting", "warming", "stopping", "failed", "stopped"],
+)
+async def test_quit_keys_leave_at_once_where_no_request_would_be_lost(
+    snapshot: Snapshot, key: str
+) -> None:
+    control = scripted.ScriptedControl(snapshot)
     app = make_app(control)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press(key)
@@ -491,7 +510,9 @@ async def test_page_keys_in_a_palette_that_is_not_laid_out_do_not_end_the_app() 
         assert app.is_running
 
 
-@pytest.mark.parametrize(("keys", "pressed"), [({}, "q"), ({"app.quit": "f10"}, "f10")])
+@pytest.mark.parametrize(
+    ("keys", "pressed"), [({}, "q"), ({"app.quit": "f10"}, "f10"), ({"app.quit": "f10"}, "ctrl+c")]
+)
 async def test_q_or_the_users_own_key_leaves_from_a_question_too(
     keys: dict[str, str], pressed: str
 ) -> None:
@@ -499,8 +520,24 @@ async def test_q_or_the_users_own_key_leaves_from_a_question_too(
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, ChoiceDialog))
-        await pilot.press(pressed)
+        # Leaving is asked about as well; its own answer is a second press.
+        await pilot.press(pressed, pressed)
         await until(pilot, lambda: not app.is_running)
+
+
+async def test_a_failure_without_a_cause_names_the_users_own_key_of_the_log() -> None:
+    failure = msgspec.structs.replace(scripted.FAILURE, title="Engine failed", cause="")
+    control = scripted.ScriptedControl(scripted.starting())
+    messages: list[Message] = []
+    app = make_app(control, keys={"view.log": "f6"})
+    async with app.run_test(size=(80, 24), message_hook=messages.append) as pilot:
+        await pilot.pause()
+        failed = scripted.failed()
+        engine = msgspec.structs.replace(failed.engine, failure=failure)
+        control.current = msgspec.structs.replace(failed, engine=engine)
+        app.tick()
+        await pilot.pause()
+        assert toasts(messages) == ["Engine failed Press f6 to read the log."]
 
 
 async def test_a_toast_in_ascii_has_an_ascii_border() -> None:

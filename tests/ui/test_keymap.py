@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +11,7 @@ from textual.command import DiscoveryHit
 from textual.message import Message
 from textual.notifications import Notify
 
+import agentserve
 from agentserve.ui.actions import ACTIONS, BY_ID
 from agentserve.ui.app import AgentServeApp
 from agentserve.ui.frame import Frame
@@ -185,3 +190,25 @@ def test_reasons_name_the_users_own_keys() -> None:
     assert BY_ID["engine.restart"].against(stopped) == "Nothing is running; press f2 to start."
     serving = Frame(snapshot=scripted.serving(), presets=scripted.PRESETS, keys_of=keys_of)
     assert str(BY_ID["preset.2"].against(serving)).endswith("press f3 to restart it.")
+
+
+NAMED_KEY = re.compile(
+    r"\bpress (?:[a-z0-9]|esc|enter)\b|`[a-z0-9:?/]`|\bwith [a-z]\.|\([a-z]\)\.|\besc\b",
+    re.IGNORECASE,
+)
+OWN_KEYS = {"esc", "enter accepts, esc cancels"}
+"""How a key is written, and the keys of a line to write, which nobody can change."""
+
+
+def test_no_sentence_names_a_key_that_the_user_may_have_changed() -> None:
+    found = set()
+    for file in Path(agentserve.__file__).parent.rglob("*.py"):
+        tree = ast.parse(file.read_text())
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found |= {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            if id(node) not in docstrings and NAMED_KEY.search(node.value)
+        }
+    assert found == OWN_KEYS

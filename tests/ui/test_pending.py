@@ -156,7 +156,7 @@ def regions(app: AgentServeApp) -> dict[str | None, Any]:
     return {each.id: each.region for each in shown(app) if each.id != "pending"}
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", [*SIZES, (80, 34), (120, 34)], ids=str)
 @pytest.mark.parametrize("snapshot", [scripted.serving(), scripted.stopped()], ids=["up", "down"])
 async def test_the_strip_moves_no_panel_when_it_comes_changes_and_goes(
     snapshot: Snapshot, size: tuple[int, int]
@@ -191,16 +191,36 @@ async def test_the_strip_moves_no_panel_when_it_comes_changes_and_goes(
         assert regions(app) == before
 
 
-@pytest.mark.parametrize("size", SIZES[2:], ids=str)
+@pytest.mark.parametrize(
+    "size", [*SIZES[1:], (80, 40), (80, 60), (120, 49), (120, 60), (200, 40)], ids=str
+)
 async def test_the_newest_log_line_stays_in_view_above_the_strip(size: tuple[int, int]) -> None:
-    control = scripted.ScriptedControl(with_pending(scripted.serving(), scripted.pending()))
+    control = scripted.ScriptedControl(scripted.serving())
     control.log(*(f"line {number}" for number in range(80)))
     app = make_app(control)
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         log = panel(app, "log")
+        assert len(log.lines) == log.content_size.height
+        control.current = with_pending(scripted.serving(), scripted.pending())
+        app.tick()
+        await pilot.pause()
         assert "line 79" in plain(log.lines[-1])
-        assert log.content_region.bottom <= panel(app, "pending").region.y
+        newest = log.content_region.y + len(log.lines) - 1
+        assert newest == panel(app, "pending").region.y - 1
+        control.current = scripted.serving()
+        app.tick()
+        assert len(log.lines) == log.content_size.height
+        assert "line 79" in plain(log.lines[-1])
+
+
+async def test_the_strip_is_ascii_where_the_terminal_has_nothing_else() -> None:
+    control = scripted.ScriptedControl(with_pending(scripted.serving(), scripted.pending()))
+    for size in SIZES:
+        app = make_app(control, ascii_only=True)
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            assert app.export_screenshot().isascii()
 
 
 async def test_only_rows_of_the_strip_are_written_while_its_check_goes_on() -> None:
@@ -370,16 +390,30 @@ async def test_a_proposal_that_is_refused_at_once_is_explained() -> None:
         assert toasts(messages) == ["No max_num_batched_tokens. Choose a preset."]
 
 
-async def test_the_end_of_the_steps_is_said() -> None:
+@pytest.mark.parametrize(("keys", "palette"), [({}, ":"), ({"app.palette": "f2"}, "f2")])
+async def test_the_end_of_the_steps_is_said(keys: dict[str, str], palette: str) -> None:
     control = scripted.ScriptedControl(scripted.stopped())
     messages: list[Message] = []
-    app = make_app(control)
+    app = make_app(control, keys=keys)
     async with app.run_test(size=(80, 24), message_hook=messages.append) as pilot:
         await pilot.press(*"bbbbb")
         await pilot.pause()
         values = [request[2] for request in control.requests]
         assert values == ["1024", "512", "256"]
-        assert "256 is the smallest step" in toasts(messages)[0]
+        assert toasts(messages) == [
+            f"A budget of 256 is the smallest step; press {palette} to set any number."
+        ]
+
+
+async def test_without_a_preset_the_users_own_key_of_the_presets_is_named() -> None:
+    view = msgspec.structs.replace(scripted.stopped().engine, preset=None)
+    control = scripted.ScriptedControl(msgspec.structs.replace(scripted.stopped(), engine=view))
+    messages: list[Message] = []
+    app = make_app(control, keys={"view.presets": "f3"})
+    async with app.run_test(size=(80, 24), message_hook=messages.append) as pilot:
+        await pilot.press("b")
+        await pilot.pause()
+        assert toasts(messages) == ["Choose a preset first (f3)."]
 
 
 def test_one_warning_is_whole_or_named_with_the_key_that_shows_it() -> None:

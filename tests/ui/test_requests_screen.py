@@ -14,7 +14,7 @@ from agentserve.ui.screens.requests import RequestsScreen
 from agentserve.ui.widgets.panel import Panel
 from agentserve.ui.widgets.search_box import SearchBox
 
-from . import scripted
+from . import scripted, scripted_sessions
 
 SIZES = [(80, 24), (120, 40), (200, 60)]
 
@@ -92,6 +92,35 @@ async def test_a_filter_works_while_typing_stays_after_enter_and_leaves_with_esc
         await until(pilot, lambda: not app.screen.query(SearchBox))
         assert opened(app).view.text == ""
         assert isinstance(app.screen, RequestsScreen)
+
+
+async def test_a_finished_request_names_its_session_and_the_user_s_key_to_the_sessions() -> None:
+    snapshot = scripted_sessions.snapshot()
+    newest, *others = snapshot.recent_requests
+    sessions = snapshot.sessions
+    snapshot = msgspec.structs.replace(
+        snapshot,
+        in_flight=(),
+        recent_requests=(msgspec.structs.replace(newest, session=sessions[0].id), *others),
+    )
+    control = scripted.ScriptedControl(snapshot)
+    app = AgentServeApp(control, keys={"view.sessions": "f9"})
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("v", "enter")
+        await pilot.pause()
+        label = sessions[0].label
+        assert label in text_of(app, "request-detail")
+        assert "f9 shows the sessions" in text_of(app, "request-detail")
+        assert label in text_of(app, "request-table").splitlines()[1]
+        await pilot.press("slash", *("space" if sign == " " else sign for sign in label), "enter")
+        await until(pilot, lambda: not app.screen.query(SearchBox))
+        assert len(text_of(app, "request-table").splitlines()) == 2
+        control.current = msgspec.structs.replace(snapshot, sessions=sessions[1:])
+        app.tick()
+        await pilot.press("escape", "escape")
+        await pilot.pause()
+        # The session was forgotten.
+        assert label not in text_of(app, "request-table")
 
 
 async def test_nothing_is_written_while_no_request_changes() -> None:

@@ -99,7 +99,7 @@ PANELS: dict[str, Draw] = {
     ),
     "footer": lambda f, w, h: session_table.draw_footer(
         f.snapshot.cache_monitor,
-        tuple((each.id, each.label) for each in f.snapshot.sessions),
+        {each.id: each.label for each in f.snapshot.sessions},
         NOW,
         w,
         h,
@@ -364,27 +364,27 @@ def test_without_sessions_the_table_says_what_must_happen() -> None:
 
 def test_a_single_row_of_the_dashboard_names_the_newest_loss_and_the_key() -> None:
     assert text_of(drawn("compact", "three", 78, 1)) == (
-        "3 sessions · 1 lost reuse: clock in system prompt  c"
+        "3 sessions · 1 lost reuse: clock in system prompt  c for more"
     )
-    assert text_of(drawn("compact", "none", 78, 1)) == "no agent session yet  c"
+    assert text_of(drawn("compact", "none", 78, 1)) == "no agent session yet  c for more"
     one = (session(1),)
     line = session_table.draw_compact(one, 1, *session_table.losses_of(one), "c", NOW, 78, 1)
-    assert text_of(line) == "1 session · 0 lost reuse  c"
+    assert text_of(line) == "1 session · 0 lost reuse  c for more"
 
 
 def test_the_footer_says_how_often_it_was_right_and_who_evicted_whom() -> None:
     text = text_of(drawn("footer", "three", 116, 2))
     assert "predicted right 57 of 58" in text
-    assert "OpenCode 1 lost 640 tokens to Claude Code 3, 12 s ago" in text
+    assert "last eviction 12 s ago    OpenCode 1 lost 640 tokens to Claude Code 3" in text
     problem = msgspec.structs.replace(MONITOR, residency_problem="Events were lost.")
-    assert "! Events were lost." in text_of(session_table.draw_footer(problem, (), NOW, 116, 2))
-    assert "no turn yet" in text_of(session_table.draw_footer(CacheMonitorView(), (), NOW, 116, 2))
+    assert "! Events were lost." in text_of(session_table.draw_footer(problem, {}, NOW, 116, 2))
+    assert "no turn yet" in text_of(session_table.draw_footer(CacheMonitorView(), {}, NOW, 116, 2))
 
 
 def test_an_eviction_between_strangers_is_still_a_sentence() -> None:
     unknown = EvictionView(at_unix_s=NOW - 70, loser=None, winner=None, blocks=1, tokens=None)
-    line = plain(session_table.eviction((unknown,), {}, NOW))
-    assert line == "last eviction no known session lost 1 block to an unknown request, 1 min ago"
+    line = plain(session_table.eviction(unknown, {}, NOW, 90))
+    assert line == "1 min ago   no known session lost 1 block to an unknown request"
 
 
 # The turns.

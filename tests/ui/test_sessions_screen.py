@@ -8,7 +8,12 @@ import time
 import msgspec
 import pytest
 
-from agentserve.domain.session import CacheMonitorView, SessionView
+from agentserve.domain.session import (
+    EVICTIONS_KEPT,
+    CacheMonitorView,
+    EvictionView,
+    SessionView,
+)
 from agentserve.domain.snapshot import Snapshot
 from agentserve.domain.theme import ThemeSpec
 from agentserve.ui.app import AgentServeApp
@@ -27,7 +32,17 @@ SIZES = [(80, 24), (120, 40), (200, 60)]
 BARS = {(0, "session-pool")}
 HEADINGS = {(0, "session-table"), (2, "session-timeline")}
 NO_FIGURES = {
-    *("", "session", "agent", "turn", "turn began", "tok", "k tok", "known by", "common cache"),
+    *(
+        "",
+        "session",
+        "agent",
+        "turn",
+        "turn began",
+        "max tok",
+        "max k tok",
+        "known by",
+        "common cache",
+    ),
     *("═", "╍", "·"),
 }
 """Words beside the figures, in headings and labels."""
@@ -91,6 +106,91 @@ async def test_the_key_opens_and_closes_it_and_esc_goes_back_step_by_step() -> N
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+async def test_every_hint_of_the_bar_works_in_the_list_and_in_a_session(
+    size: tuple[int, int],
+) -> None:
+    app = AgentServeApp(control_of((*many(2), three()[1], *many(90)[4:])))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("c", "down", "down")
+        await pilot.pause()
+        bar = text_of(app, "action-bar")
+        for hint in ("enter turns", "↑/↓ move", "pgdn page", "x explain", "? help", "esc back"):
+            assert f" {hint} " in bar
+        for opened_first in (False, True):
+            if opened_first:
+                await pilot.press("enter")
+            for keys, undone_by in (
+                (["down"], "up"),
+                (["enter"], "enter"),
+                (["pagedown"], "pageup"),
+                (["x"], "escape"),
+            ):
+                await pilot.pause()
+                before = app.export_screenshot()
+                await pilot.press(*keys)
+                await pilot.pause()
+                assert app.export_screenshot() != before, (keys, opened_first)
+                await pilot.press(undone_by)
+                await pilot.pause()
+            assert text_of(app, "action-bar") == bar
+        await pilot.press("escape")
+        await pilot.pause()
+        assert panel(app, "session-table").is_on_screen
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1
+
+
+async def test_enter_shows_the_turns_and_hides_them_again() -> None:
+    app = AgentServeApp(control_of())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("c", "down", "enter", "x")
+        await pilot.pause()
+        assert opened(app).opened == "s3"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert opened(app).opened is None
+        assert not app.screen.query(ExplainBox)
+        assert "Claude Code 3" in chosen_row(app)
+
+
+async def test_enter_without_sessions_says_why_nothing_opens() -> None:
+    app = AgentServeApp(scripted.ScriptedControl(scripted.serving()))
+    said: list[str] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("c")
+        app.screen.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign]
+        await pilot.press("enter")
+        await pilot.pause()
+        assert said == ["There is no agent session yet."]
+
+
+@pytest.mark.parametrize(("size", "shown"), [*zip(SIZES, (1, 4, 8), strict=True)], ids=str)
+async def test_evictions_fill_the_rows_kept_for_them_and_move_no_row_of_the_table(
+    size: tuple[int, int], shown: int
+) -> None:
+    evictions = tuple(
+        EvictionView(
+            at_unix_s=scripted.START_UNIX_S - n, loser="s1", winner="s3", blocks=n, tokens=n
+        )
+        for n in range(1, EVICTIONS_KEPT + 1)
+    )
+    regions = []
+    for number in (0, EVICTIONS_KEPT):
+        monitor = msgspec.structs.replace(scripted_sessions.MONITOR, evictions=evictions[:number])
+        app = AgentServeApp(control_of(cache_monitor=monitor))
+        async with app.run_test(size=size) as pilot:
+            await pilot.press("c")
+            await pilot.pause()
+            table, footer = panel(app, "session-table"), text_of(app, "session-footer")
+            regions.append(table.region)
+            assert footer.count(" lost ") == min(number, shown)
+            assert table.size.height >= 13
+            if number:
+                assert "OpenCode 1 lost 1 token to Claude Code 3" in footer
+    assert regions[0] == regions[1]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_keys_move_over_all_rows_and_the_cursor_stays_in_view(size: tuple[int, int]) -> None:
     app = AgentServeApp(control_of(many(90)))
     async with app.run_test(size=size) as pilot:
@@ -136,7 +236,7 @@ async def test_the_choice_stays_with_its_session_while_rows_move() -> None:
         control.current = msgspec.structs.replace(control.current, sessions=())
         app.tick()
         assert "left the list" in text_of(app, "session-timeline")
-        await pilot.press("enter", "down", "pagedown", "escape")
+        await pilot.press("down", "pagedown", "enter")
         await pilot.pause()
         assert "No agent session yet" in text_of(app, "session-table")
 
@@ -350,4 +450,4 @@ async def test_a_running_request_names_its_session() -> None:
         assert "Claude Code 3" in text_of(app, "request-detail")
         await pilot.press("down")
         await pilot.pause()
-        assert "session" not in text_of(app, "request-detail")
+        assert "Claude Code 3" not in text_of(app, "request-detail")

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from textual.command import DiscoveryHit, Hit
 from textual.message import Message
+from textual.widgets import Input
 
 from agentserve.domain.control import PresetSummary, SwitchMode
 from agentserve.domain.errors import ConfigError
@@ -17,7 +18,7 @@ from agentserve.ui.screens.dialogs import ChoiceDialog
 from agentserve.ui.widgets.panel import Panel
 
 from . import scripted
-from .test_app import SIZES, make_app, panel, text_of, toasts
+from .test_app import SIZES, make_app, panel, text_of, toasts, until
 
 DRAIN = ("switch", "qwen-27b-mtp", "drain")
 ABORT = ("switch", "qwen-27b-mtp", "abort")
@@ -83,6 +84,153 @@ async def test_restart_and_stop_ask_while_requests_run(
         assert control.requests == []
         await pilot.press(answer)
         assert control.requests == [expected]
+
+
+def left(app: AgentServeApp) -> bool:
+    return not app.is_running
+
+
+async def test_leaving_asks_while_requests_run_and_says_what_it_would_abort() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("q")
+        await pilot.pause()
+        text = dialog_text(app)
+        assert "Quit and abort 2 requests?" in text
+        assert "2 requests run or wait on qwen-27b-nvfp4." in text
+        assert "q    quit now  Their clients see an error." in text
+        await pilot.press("escape")
+        assert isinstance(app.screen, DashboardScreen)
+        assert app.is_running
+        await pilot.press("q", "enter")
+        await until(pilot, lambda: left(app))
+    assert app.return_code == 0
+    assert control.requests == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "pressed"),
+    [
+        ({}, ["q", "q"]),
+        ({}, ["ctrl+c", "ctrl+c"]),
+        ({}, ["q", "ctrl+c"]),
+        ({}, ["l", "q", "q"]),
+        ({"app.quit": "f10"}, ["f10", "f10"]),
+        ({"app.quit": "f10,f9"}, ["f9", "f9"]),
+    ],
+    ids=["q", "ctrl+c", "both", "from a view", "own", "own second"],
+)
+async def test_a_second_press_leaves_whatever_the_question_says(
+    keys: dict[str, str], pressed: list[str]
+) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()), keys=keys)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*pressed[:-1])
+        await pilot.pause()
+        assert isinstance(app.screen, ChoiceDialog)
+        assert app.is_running
+        await pilot.press(pressed[-1])
+        await until(pilot, lambda: left(app))
+
+
+async def test_the_palette_leaves_with_the_same_question() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        provider = ActionProvider(app.screen)
+        hits = [hit async for hit in provider.search("quit") if isinstance(hit, Hit)]
+        hit = max(hits, key=lambda each: each.score)
+        assert hit.text == "quit  (q)"
+        await hit.command()
+        await pilot.pause()
+        assert "Quit and abort 2 requests?" in dialog_text(app)
+        control.current = scripted.idle()
+        await pilot.press("escape")
+        await hit.command()
+        await until(pilot, lambda: left(app))
+
+
+async def test_leaving_looks_at_the_requests_of_this_moment() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        control.current = scripted.idle()
+        # What is drawn still has two requests.
+        assert app.frame.requests_at_work == 2
+        await pilot.press("q")
+        await until(pilot, lambda: left(app))
+
+
+async def test_the_question_about_leaving_follows_the_requests() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("q")
+        serving = scripted.serving()
+        control.current = msgspec.structs.replace(serving, in_flight=serving.in_flight[:1])
+        app.tick()
+        await pilot.pause()
+        assert "Quit and abort 1 request?" in dialog_text(app)
+        control.current = scripted.idle()
+        app.tick()
+        await pilot.pause()
+        text = dialog_text(app)
+        assert text.startswith("Quit?")
+        assert "No request runs any more." in text
+        assert app.is_running
+
+
+async def test_leaving_can_be_asked_for_in_another_question_and_taken_back() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("s", "q")
+        await pilot.pause()
+        assert "Quit and abort" in dialog_text(app)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "Stop the engine?" in dialog_text(app)
+        assert control.requests == []
+        await pilot.press("q", "escape", "s")
+        assert control.requests == [("stop",)]
+        assert app.is_running
+
+
+async def test_leaving_a_line_that_is_being_written_asks_and_keeps_the_line() -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.action_ask_value("max_model_len")
+        await pilot.press(*"12", "ctrl+c")
+        await pilot.pause()
+        assert "Quit and abort 2 requests?" in dialog_text(app)
+        await pilot.press("escape")
+        assert app.screen.query_one(Input).value.endswith("12")
+        await pilot.press("ctrl+c", "ctrl+c")
+        await until(pilot, lambda: left(app))
+
+
+@pytest.mark.parametrize("keys", [[], ["q"]], ids=["dashboard", "while it is asked"])
+async def test_a_signal_asks_for_nothing(keys: list[str]) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press(*keys)
+        # What the command line's handler of TERM, HUP and INT does.
+        app.call_later(app.exit)
+        await until(pilot, lambda: left(app))
+
+
+async def test_the_users_own_key_stops_at_the_second_press() -> None:
+    control = scripted.ScriptedControl(scripted.serving())
+    app = make_app(control, keys={"engine.toggle": "ctrl+e"})
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+e")
+        await pilot.pause()
+        assert "ctrl+e stop now" in dialog_text(app)
+        await pilot.press("ctrl+e")
+        assert control.requests == [("stop",)]
 
 
 @pytest.mark.parametrize("key", ["r", "s", "3"])

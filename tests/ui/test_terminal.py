@@ -108,7 +108,7 @@ def test_the_windows_title_names_the_state_and_comes_back_at_the_end(
     terminal = open_terminal("ready")
     terminal.until(lambda: terminal.shows("q quit"))
     assert b"\x1b[22;2t\x1b]2;READY qwen-27b-nvfp4 - AgentServe\x07" in terminal.written
-    terminal.process.write(b"q")
+    terminal.process.write(b"qq")
     terminal.until_closed()
     assert terminal.written.count(b"\x1b]2;") == 1
     assert terminal.written.count(b"\x1b[23;2t") == 1
@@ -120,6 +120,8 @@ def test_quitting_restores_the_terminal_and_says_that_the_engine_is_being_stoppe
 ) -> None:
     terminal = open_terminal("ready")
     terminal.until(lambda: terminal.shows("q quit"))
+    terminal.process.write(key.encode())
+    terminal.until(lambda: terminal.shows("Quit and abort 2 requests?"))
     terminal.process.write(key.encode())
     terminal.until_closed()
     assert terminal.process.exitstatus == 0

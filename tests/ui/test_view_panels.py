@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,19 +12,26 @@ from agentserve.ui.lines import Lines
 from agentserve.ui.panels import advice, agents, explanation, log, request_detail, request_table
 from agentserve.ui.request_list import ListView, SortKey, chosen, rows_of
 
-from .drawn_panels import FRAMES, Draw, assert_inside, assert_prints_only
+from .drawn_panels import FRAMES, HOSTILE, Draw, assert_inside, assert_prints_only
 from .test_advice_line import ADVICE
 
 
 def detail(frame: Frame, width: int, height: int) -> Lines:
-    rows = rows_of(frame.snapshot.in_flight, frame.snapshot.recent_requests, ListView())
-    return request_detail.draw(chosen(rows, None), None, width, height)
+    rows = rows_of(frame.snapshot.in_flight, frame.snapshot.recent_requests, {}, ListView())
+    return request_detail.draw(chosen(rows, None), HOSTILE, "c", width, height)
+
+
+def table(frame: Frame, width: int, height: int) -> Lines:
+    recent = tuple(
+        msgspec.structs.replace(record, session="s1") for record in frame.snapshot.recent_requests
+    )
+    view = ListView(sort=SortKey.TTFT)
+    in_flight = frame.snapshot.in_flight
+    return request_table.draw(in_flight, recent, {"s1": HOSTILE}, view, width, height)
 
 
 PANELS: dict[str, Draw] = {
-    "request table": lambda f, w, h: request_table.draw(
-        f.snapshot.in_flight, f.snapshot.recent_requests, ListView(sort=SortKey.TTFT), w, h
-    ),
+    "request table": table,
     "request detail": detail,
     "agents": lambda f, w, h: agents.draw_list(agents.seen_here(f.snapshot), 1, w, h),
     "agent settings": lambda f, w, h: agents.draw_settings(f.snapshot, 0, False, w, h),

@@ -100,7 +100,16 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     status = commands.add_parser("status", help="ask a running instance")
-    status.add_argument("--url", metavar="URL", help="base URL of the instance")
+    where = status.add_mutually_exclusive_group()
+    where.add_argument(
+        "--port",
+        metavar="PORT",
+        type=int,
+        # As with `serve`: what stands before the command must not be overwritten.
+        default=argparse.SUPPRESS,
+        help="port of an instance on this machine; default: that of config.toml, else 8000",
+    )
+    where.add_argument("--url", metavar="URL", help="base URL of the instance")
     status.add_argument("--json", action="store_true", help="print the whole snapshot as JSON")
 
     presets = commands.add_parser("presets", help="list, show, check and import presets")

@@ -32,7 +32,7 @@ def status(arguments: argparse.Namespace) -> int:
     import httpx
 
     settings, _ = load_settings(app_paths())
-    address = resolve_listen_address(settings.server)
+    address = resolve_listen_address(settings.server, port=arguments.port)
     url = (arguments.url or address.url).rstrip("/")
     headers = {"Authorization": f"Bearer {address.api_key}"} if address.api_key else {}
     try:
@@ -51,11 +51,12 @@ def status(arguments: argparse.Namespace) -> int:
     except httpx.HTTPError as error:
         raise AgentServeError(
             f"Nobody answers at {url}: {str(error).rstrip('.')}.",
-            "Start agentserve-tui, or name another --url.",
+            "Start agentserve-tui, or name another --port or --url.",
         ) from error
     except msgspec.DecodeError as error:
         raise AgentServeError(
-            f"{url} is not an agentserve-tui: {str(error).rstrip('.')}.", "Check --url."
+            f"{url} is not an agentserve-tui: {str(error).rstrip('.')}.",
+            "Check --port or --url.",
         ) from error
     if arguments.json:
         sys.stdout.buffer.write(answer.content + b"\n")

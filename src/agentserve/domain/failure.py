@@ -32,7 +32,7 @@ _MAX_CAUSE_CHARACTERS = 400
 _MAX_RAW_LINES = 12
 _MAX_RAW_CHARACTERS = 500
 _TRACEBACK = "Traceback"
-_OPEN_LOG = "Press l to open the log and read the lines before this one."
+_OPEN_LOG = "Read the lines before this one in the log."
 
 _SECRET = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_-]{8,}|gh[a-z]_[A-Za-z0-9]{16,}|AKIA[A-Z0-9]{12,})"
@@ -168,7 +168,7 @@ def _unknown(root: Raised | None, outer: Sequence[str], errors: Sequence[str]) -
             "no_message",
             "Engine ended without a message",
             "The engine ended and none of its processes printed an error.",
-            "Start it again; if it ends again, press l and read the last lines of the log.",
+            "Start it again; if it ends again, read the last lines of the log.",
         )
     return Explanation("unknown", "Engine failed", cause, _OPEN_LOG)
 

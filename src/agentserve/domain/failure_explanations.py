@@ -243,7 +243,7 @@ def signal_death(message: Message) -> Explanation:
     except ValueError:
         name = f"signal {number}"
     process = message.found["process"]
-    hint = "Press l to open the log and read the lines before its death."
+    hint = "Read the lines before its death in the log."
     if name == "SIGKILL":
         hint = (
             "If nobody ended it, the system ran out of memory: look into the kernel log,"

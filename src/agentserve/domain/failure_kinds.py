@@ -173,7 +173,7 @@ _KINDS: tuple[_Kind, ...] = (
         as_printed(
             "kernel_build",
             "A kernel could not be compiled",
-            "Check the CUDA toolkit (12.9 or newer) and ninja; press l for the compiler's message.",
+            "Check the CUDA toolkit (12.9 or newer) and ninja; the log has the compiler's message.",
         ),
     ),
     _Kind(
@@ -292,7 +292,7 @@ _KINDS: tuple[_Kind, ...] = (
             "engine_died",
             "The engine died",
             "The engine's core process ended and printed no reason.",
-            "Start it again; if it ends again, press l and read the last lines of the log.",
+            "Start it again; if it ends again, read the last lines of the log.",
         ),
     ),
 )

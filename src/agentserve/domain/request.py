@@ -77,7 +77,7 @@ class InFlightRequest(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     """See `RequestStart.number`."""
     session: str | None = None
-    """Id of its session."""
+    """Id of its session, see `SessionView.id`; None when it is not known."""
     request_id: str
     route: str | None
     agent: str | None = None
@@ -96,6 +96,9 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int = 0
     """See `RequestStart.number`."""
+    session: str | None = None
+    """Id of its session, see `SessionView.id`; that one may be forgotten. Set in a snapshot only:
+    the request history names sessions by digests that outlive the app."""
     request_id: str
     generation: int
     route: str | None

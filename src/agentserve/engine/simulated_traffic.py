@@ -2,7 +2,8 @@
 
 Plays three coding agents on one repository, a scheduler that prefills one request after the other,
 and a prefix cache. The numbers are made up to exercise every part of the screen, but they agree
-with each other: what a request reuses is what the reported events left in the cache.
+with each other: what a request reuses is what the reported events left in the cache, and its TTFT
+is its wait and what its computed tokens take at one prefill speed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from agentserve.engine.simulated_turn import SimulatedTurn
 _STEP_S = 0.05
 _ACCEPTANCE = 0.6
 _PREFILL_TOKENS_PER_STEP = 900
+PREFILL_TOKENS_PER_S = _PREFILL_TOKENS_PER_STEP / _STEP_S
 _BEGIN = 0.03
 _QUIET_STEPS = 60
 """Agents come back to a new engine after a while: until then it can be switched unasked."""
@@ -131,7 +133,7 @@ class SimulatedTraffic:
 
     def in_flight(self) -> tuple[InFlightRequest, ...]:
         """Requests that are not finished."""
-        return tuple(turn.in_flight() for turn in tuple(self._turns))
+        return tuple(turn.in_flight(self._now_s) for turn in tuple(self._turns))
 
     def scheduler_facts(self) -> SchedulerFacts:
         """The invented cache's own counts."""
@@ -145,6 +147,15 @@ class SimulatedTraffic:
             computed_prompt_tokens={},
         )
 
+    @property
+    def _now_s(self) -> float:
+        """The end of the newest step, in seconds of the play."""
+        return self._steps * _STEP_S
+
+    @property
+    def _step_began_at_s(self) -> float:
+        return (self._steps - 1) * _STEP_S
+
     def _begin_turn(self) -> None:
         busy = {turn.agent for turn in self._turns}
         agent = self._dice.choice([agent for agent in self._agents if agent not in busy])
@@ -152,7 +163,14 @@ class SimulatedTraffic:
         answer_tokens = len(request.answer)
         if self._dice.random() < _ABORT:
             answer_tokens = self._dice.randint(1, answer_tokens)
-        turn = SimulatedTurn(next(self._numbers), self._generation, agent, request, answer_tokens)
+        turn = SimulatedTurn(
+            next(self._numbers),
+            self._generation,
+            agent,
+            request,
+            answer_tokens,
+            self._step_began_at_s,
+        )
         self._turns.append(turn)
         self._observer.request_started(turn.start())
 
@@ -171,7 +189,8 @@ class SimulatedTraffic:
         self._cache.advance(turn.engine_request_id, done + computed)
         if done + computed == turn.prompt_tokens:
             self._cache.flush()
-            self._observer.first_token(turn.first_token())
+            at_s = self._step_began_at_s + computed / PREFILL_TOKENS_PER_S
+            self._observer.first_token(turn.first_token(at_s))
         return computed
 
     def _admit(self, turn: SimulatedTurn) -> bool:
@@ -182,7 +201,8 @@ class SimulatedTraffic:
         if sum(self._blocks(each) for each in (*running, turn)) > self._cache.blocks_total:
             return False
         request = turn.request
-        turn.admit(self._cache.admit(turn.engine_request_id, request.prompt, request.answer))
+        cached_tokens = self._cache.admit(turn.engine_request_id, request.prompt, request.answer)
+        turn.admit(cached_tokens, self._step_began_at_s)
         return True
 
     def _blocks(self, turn: SimulatedTurn) -> int:
@@ -215,4 +235,4 @@ class SimulatedTraffic:
         if not turn.aborted:
             turn.agent.take_answer(turn.request)
         answer = turn.request.answer[: turn.generated_tokens]
-        self._observer.request_finished(turn.record(), answer)
+        self._observer.request_finished(turn.record(self._now_s), answer)

@@ -1,7 +1,8 @@
 """One request of the simulated engine, from arrival to its record.
 
 Owns what is counted and stamped, and the values that report it. It must not know why anything
-happens.
+happens. Durations follow the play's own clock, so that a slow machine does not bend them; points in
+time are true ones.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SimulatedTurn:
         agent: Who asks.
         request: What it asks.
         answer_tokens: The answer ends after these; early when it is to be aborted.
+        at_s: Now, on the play's clock.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class SimulatedTurn:
         agent: SimulatedAgent,
         request: SimulatedRequest,
         answer_tokens: int,
+        at_s: float,
     ) -> None:
         self.number = number
         self.agent = agent
@@ -47,7 +50,7 @@ class SimulatedTurn:
         self.computed_tokens = 0
         self.generated_tokens = 0
         self._generation = generation
-        self._started_at_s = time.monotonic()
+        self._started_at_s = at_s
         self._admitted_at_s: float | None = None
         self._first_token_at_s: float | None = None
 
@@ -76,9 +79,9 @@ class SimulatedTurn:
         """Whether its answer ends early."""
         return self.generated_tokens < len(self.request.answer)
 
-    def admit(self, cached_tokens: int) -> None:
+    def admit(self, cached_tokens: int, at_s: float) -> None:
         """It begins to run, with this much reused."""
-        self._admitted_at_s = time.monotonic()
+        self._admitted_at_s = at_s
         self.cached_tokens = cached_tokens
 
     def start(self) -> RequestStart:
@@ -98,18 +101,18 @@ class SimulatedTurn:
             body=self.request.body,
         )
 
-    def first_token(self) -> FirstToken:
+    def first_token(self, at_s: float) -> FirstToken:
         """It has its first output; returns what is reported of that."""
-        self._first_token_at_s = time.monotonic()
+        self._first_token_at_s = at_s
         return FirstToken(
             number=self.number,
-            ttft_s=self._first_token_at_s - self._started_at_s,
+            ttft_s=at_s - self._started_at_s,
             queued_s=self._queued_s,
             cached_tokens=self.cached_tokens,
             prompt_tokens=self.prompt_tokens,
         )
 
-    def in_flight(self) -> InFlightRequest:
+    def in_flight(self, now_s: float) -> InFlightRequest:
         """What is shown of it while it runs."""
         running = "decode" if self.decoding else "prefill"
         return InFlightRequest(
@@ -122,12 +125,12 @@ class SimulatedTurn:
             cached_tokens=self.cached_tokens,
             computed_tokens=self.computed_tokens,
             generated_tokens=self.generated_tokens,
-            elapsed_s=time.monotonic() - self._started_at_s,
+            elapsed_s=now_s - self._started_at_s,
         )
 
-    def record(self) -> RequestRecord:
+    def record(self, now_s: float) -> RequestRecord:
         """What is reported of it at its end."""
-        now_s, first_token_at_s = time.monotonic(), self._first_token_at_s
+        first_token_at_s = self._first_token_at_s
         reported = first_token_at_s is not None
         return RequestRecord(
             number=self.number,

@@ -247,7 +247,7 @@ class EngineSupervisor:
             failure = await self._run_generation(preset)
         except Exception as error:  # noqa: BLE001 - after a bug of ours the next start must work
             log_exception(error)
-            hint = "Open the log with l."
+            hint = "Read the log."
             failure = stated_failure("internal", "Error in this app", repr(error), hint)
         finally:
             # vLLM freezes the heap while it serves, and its objects would stay for ever. Only here
@@ -353,7 +353,7 @@ class EngineSupervisor:
             await generation.end()
         except Exception as error:  # noqa: BLE001 - whatever stays behind is told, not lost
             log_exception(error)
-            hint = error.hint if isinstance(error, AgentServeError) else "Open the log with l."
+            hint = error.hint if isinstance(error, AgentServeError) else "Read the log."
             return stated_failure("not_ended", "The engine has not ended", str(error), hint)
         finally:
             self._leftover = generation.leftover or self._leftover

@@ -7,14 +7,15 @@ while that very engine is ready, and is unknown otherwise. It holds no state and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from agentserve.domain.gpu import GpuReport, ProcessSample
 from agentserve.domain.lifecycle import EngineState, EngineStatus
 from agentserve.domain.pending import DrainView, PendingView
-from agentserve.domain.request import InFlightRequest
+from agentserve.domain.request import InFlightRequest, RequestRecord
 from agentserve.domain.sample import SchedulerFacts
 from agentserve.domain.session import CacheMonitorView, SessionView
 from agentserve.domain.snapshot import (
@@ -32,6 +33,7 @@ from agentserve.telemetry.engine_stats import EngineStats, EngineStatsView
 from agentserve.telemetry.sessions.exchange import NO_SESSIONS, SessionsView
 
 _STARTING_STATES = frozenset({EngineState.STARTING, EngineState.WARMING})
+_Request = TypeVar("_Request", InFlightRequest, RequestRecord)
 
 
 class SnapshotCollector:
@@ -109,10 +111,12 @@ class SnapshotCollector:
             gpus=gpu_report.gpus,
             gpus_unavailable=gpu_report.unavailable_reason,
             processes=self._processes(),
-            in_flight=_with_sessions(in_flight, sessions),
+            in_flight=_with_sessions(in_flight, sessions.session_of_request),
             sessions=sessions.sessions if ready else _without_cache(sessions.sessions),
             cache_monitor=sessions.monitor if ready else CacheMonitorView(),
-            recent_requests=self._stats.recent_requests(),
+            recent_requests=_with_sessions(
+                self._stats.recent_requests(), sessions.session_of_request
+            ),
             log_dropped_lines=self._log_dropped_lines(),
         )
 
@@ -167,14 +171,13 @@ def _engine_view(
 
 
 def _with_sessions(
-    in_flight: tuple[InFlightRequest, ...], sessions: SessionsView
-) -> tuple[InFlightRequest, ...]:
-    known = sessions.session_of_request
+    requests: tuple[_Request, ...], session_of_request: Mapping[int, str]
+) -> tuple[_Request, ...]:
     return tuple(
-        msgspec.structs.replace(request, session=known[request.number])
-        if request.number in known
+        msgspec.structs.replace(request, session=session_of_request[request.number])
+        if request.number in session_of_request
         else request
-        for request in in_flight
+        for request in requests
     )
 
 

@@ -120,7 +120,8 @@ class RequestHistory:
         Args:
             record: The request, of a real engine.
             preset: Name of the preset that the engine runs.
-            session: The session's id; only a digest of it is stored.
+            session: Names its session after a restart too, unlike the id in `record`, which is not
+                stored; of this only a digest is.
             vllm_version: Of the engine.
         """
         if self._queue.qsize() >= self._queue_limit or self._closing.is_set():

@@ -17,6 +17,19 @@ def key_text(key: str) -> str:
     return _KEY_TEXTS.get(key) or format_key(key)
 
 
+def first_key(action_id: str, keys_of: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the key that is shown for an action, in Textual's naming; empty without a key.
+
+    Args:
+        action_id: One of the registry.
+        keys_of: The keys that the user gave, by action id.
+    """
+    # Imported late: conditions in the registry ask here.
+    from agentserve.ui.actions import BY_ID
+
+    return next(iter(keys_of.get(action_id, BY_ID[action_id].keys)), "")
+
+
 def key_for(action_id: str, keys_of: Mapping[str, tuple[str, ...]]) -> str:
     """Write the key that the user has for an action; empty without a key.
 

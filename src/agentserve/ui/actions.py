@@ -282,7 +282,7 @@ ACTIONS: tuple[Action, ...] = (
         "app.quit",
         "quit",
         "quit",
-        "Leave; a running engine is stopped.",
+        "Leave; a running engine is stopped, after asking while requests run.",
         "App",
         ("q", "ctrl+c"),
         in_bar=True,

@@ -277,11 +277,6 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
         """Leave the terminal as it was."""
         self._notifier.close()
 
-    async def action_quit(self) -> None:
-        """Leave; whoever ran the app stops the engine."""
-        running = self._frame.state in RUNNING_STATES
-        self.exit(message="Stopping the engine…" if running else None)
-
     def _frame_here(self) -> Frame:
         screen = self.screen
         return screen.with_choice(self._frame) if isinstance(screen, FrameScreen) else self._frame
@@ -322,7 +317,8 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
             failure = engine.failure
             title = printable(failure.title, 80) if failure else "The engine failed"
             cause = printable(failure.cause, 200) if failure else ""
-            self._say(cause or "Press l to read the log.", title=title, severity="error")
+            key = key_for("view.log", self._frame.keys_of)
+            self._say(cause or f"Press {key} to read the log.", title=title, severity="error")
             self._notifier.announce(f"{title}: {cause}" if cause else title)
 
     def _say_new_problems(self) -> None:

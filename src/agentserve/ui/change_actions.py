@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentserve.domain.pending import ToggleOption
-from agentserve.ui.action import Action
+from agentserve.ui.action import Action, key_for
 from agentserve.ui.frame import Frame
 
 
@@ -11,7 +11,7 @@ def _against_change(frame: Frame) -> str | None:
     if frame.engine_missing:
         return frame.engine_missing
     if frame.engine.preset is None:
-        return "Choose a preset first (p)."
+        return f"Choose a preset first ({key_for('view.presets', frame.keys_of)})."
     return None
 
 
@@ -75,7 +75,7 @@ CHANGE_ACTIONS: tuple[Action, ...] = (
         "change.drop",
         "drop_pending",
         "drop changes",
-        "Forget all pending changes; esc does it too.",
+        "Forget all pending changes.",
         "Changes",
         against=_against_drop,
     ),
@@ -83,7 +83,7 @@ CHANGE_ACTIONS: tuple[Action, ...] = (
         "engine.stay",
         "stay",
         "cancel switch",
-        "Give up a switch that waits for requests; the engine serves on. esc does it too.",
+        "Give up a switch that waits for requests; the engine serves on.",
         "Changes",
         against=_against_stay,
     ),

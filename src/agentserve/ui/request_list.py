@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
 from agentserve.domain.request import InFlightRequest, RequestRecord
 
 Request = InFlightRequest | RequestRecord
+Labels = Mapping[str, str]
+"""Labels of sessions by their ids; a session that is forgotten has none."""
 
 
 class SortKey(StrEnum):
@@ -26,7 +28,7 @@ class ListView(NamedTuple):
 
     sort: SortKey = SortKey.TIME
     text: str = ""
-    """Shows only requests with this in agent, route, outcome or phase; any case."""
+    """Shows only requests with this in agent, session, route, outcome or phase; any case."""
     cursor: str | None = None
     """Id of the chosen request; None stays on the first row, whichever it is."""
     top: int = 0
@@ -52,13 +54,17 @@ class ListView(NamedTuple):
 
 
 def rows_of(
-    in_flight: tuple[InFlightRequest, ...], recent: tuple[RequestRecord, ...], view: ListView
+    in_flight: tuple[InFlightRequest, ...],
+    recent: tuple[RequestRecord, ...],
+    labels: Labels,
+    view: ListView,
 ) -> tuple[Request, ...]:
     """Choose and order the requests.
 
     Args:
         in_flight: Requests that are not finished, in order of arrival.
         recent: Finished ones, newest first.
+        labels: Of their sessions.
         view: Filter and order.
 
     Returns:
@@ -68,17 +74,23 @@ def rows_of(
     rows: list[Request] = [*in_flight, *recent]
     if view.text:
         wanted = view.text.casefold()
-        rows = [row for row in rows if wanted in searched_text(row)]
+        rows = [row for row in rows if wanted in searched_text(row, labels)]
     value = _VALUES.get(view.sort)
     if value is not None:
         rows.sort(key=lambda row: -1.0 if (known := value(row)) is None else known, reverse=True)
     return tuple(rows)
 
 
-def searched_text(request: Request) -> str:
+def searched_text(request: Request, labels: Labels) -> str:
     """Return what a filter looks into, folded."""
     state = request.phase if isinstance(request, InFlightRequest) else request.outcome
-    return f"{request.agent or ''} {request.route or ''} {state}".casefold()
+    session = session_label(request, labels) or ""
+    return f"{request.agent or ''} {request.route or ''} {state} {session}".casefold()
+
+
+def session_label(request: Request, labels: Labels) -> str | None:
+    """Return the label of a request's session; None when it is not known or forgotten."""
+    return None if request.session is None else labels.get(request.session)
 
 
 def position(rows: tuple[Request, ...], cursor: str | None) -> int:

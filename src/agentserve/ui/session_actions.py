@@ -27,9 +27,15 @@ def _here(
 
 SESSION_ACTIONS: tuple[Action, ...] = (
     _here(
-        "open", "open_session", "open", "Show the turns of the chosen session.", "enter", bar=True
+        *("open", "toggle_session", "turns", "Show or hide the turns of the chosen session."),
+        "enter",
+        bar=True,
     ),
-    _here("next", "go(1)", "next", "Go to the next session or turn.", "down", "j", label="↓"),
+    _here(
+        *("next", "go(1)", "next", "Go to the next session or turn.", "down", "j"),
+        label="↓",
+        bar=True,
+    )._replace(bar_text=("↑/↓", "move")),
     _here(
         *("previous", "go(-1)", "previous", "Go to the session or turn before.", "up", "k"),
         label="↑",
@@ -37,13 +43,16 @@ SESSION_ACTIONS: tuple[Action, ...] = (
     _here("first", "go(-100000)", "newest", "Go to the newest session or turn.", "home"),
     _here("last", "go(100000)", "oldest", "Go to the oldest session or turn.", "end"),
     _here(
-        *("page_down", "page(1)", "page", "Go on a page; in a session, read on."),
+        *("page_down", "page(1)", "page"),
+        "Go on a page; in a session read on, or go on a page of turns.",
         *("pagedown", "space"),
         label="pgdn",
         bar=True,
     ),
     _here(
-        *("page_up", "page(-1)", "page back", "Go back a page; in a session, read back.", "pageup"),
+        *("page_up", "page(-1)", "page back"),
+        "Go back a page; in a session read back, or go back a page of turns.",
+        "pageup",
         label="pgup",
     ),
 )

@@ -187,7 +187,7 @@ SESSION_EXPLANATIONS: dict[str, dict[str, Explanation]] = {
         "last eviction": Explanation(
             "Who lost cached blocks last, to make room for whom.",
             _EVENTS,
-            "The newest one; those within a second are joined.",
+            "The newest ones, as many as there are rows; those within a second are joined.",
             "Rare. Agents that evict each other in turns compute everything again.",
             "A larger KV pool, a shorter context, or fewer agents at once.",
         ),

@@ -1,7 +1,7 @@
-"""What keys ask of the engine: start, stop, switch, toggle; and the questions before that.
+"""What keys ask of the engine: start, stop, switch, toggle, leave; and the questions before that.
 
 Nothing here stops a request without asking: while requests run or wait, ending the engine is a
-question with three answers. Dialogs are imported when they are first needed.
+question. Dialogs are imported when they are first needed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agentserve.domain.control import ControlPort, SwitchMode
 from agentserve.domain.errors import AgentServeError
 from agentserve.domain.pending import CheckState, ToggleOption
 from agentserve.domain.text import printable
-from agentserve.ui.action import key_for
+from agentserve.ui.action import first_key, key_for
 from agentserve.ui.frame import EMPTY_FRAME, RUNNING_STATES, Frame
 from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.toggles import (
@@ -32,6 +32,7 @@ from agentserve.ui.toggles import (
 
 if TYPE_CHECKING:
     from agentserve.ui.panels.dialog import Choice
+    from agentserve.ui.screens.dialogs import ChoiceDialog
 
 _WAIT, _NOW = "wait", "now"
 
@@ -41,6 +42,7 @@ class SteeringApp(App[None], inherit_bindings=False):
 
     control: ControlPort
     _frame: Frame = EMPTY_FRAME
+    _quit_question: ChoiceDialog | None = None
 
     @property
     def frame(self) -> Frame:
@@ -63,6 +65,7 @@ class SteeringApp(App[None], inherit_bindings=False):
             "Stop the engine?",
             lambda _mode: self.control.stop(),
             now="stop now",
+            now_key=first_key("engine.toggle", self._frame.keys_of),
             may_wait=False,
         )
 
@@ -118,6 +121,24 @@ class SteeringApp(App[None], inherit_bindings=False):
             now="switch now",
         )
 
+    async def action_quit(self) -> None:
+        """Leave, which ends the engine; asks while requests run, and asked again leaves at once."""
+        if self._quit_question is not None and self.screen is self._quit_question:
+            self._leave()
+            return
+        self._quit_question = self._when_free(
+            _quit_title,
+            lambda _mode: self._leave(),
+            now="quit now",
+            now_key=first_key("app.quit", self._frame.keys_of),
+            may_wait=False,
+        )
+
+    def _leave(self) -> None:
+        """End the app; whoever ran it stops the engine."""
+        running = self._frame.state in RUNNING_STATES
+        self.exit(message="Stopping the engine…" if running else None)
+
     def action_stay(self) -> None:
         """Give up a switch that waits for requests."""
         self.control.cancel_switch()
@@ -133,7 +154,8 @@ class SteeringApp(App[None], inherit_bindings=False):
         value = next_budget(self._frame, direction)
         if value == current_value(self._frame, ToggleOption.TOKEN_BUDGET):
             end = "smallest" if direction < 0 else "largest"
-            self._say(f"A budget of {value:,} is the {end} step; `:` sets any number.")
+            key = key_for("app.palette", self._frame.keys_of)
+            self._say(f"A budget of {value:,} is the {end} step; press {key} to set any number.")
             return
         self.propose(ToggleOption.TOKEN_BUDGET, value)
 
@@ -193,28 +215,33 @@ class SteeringApp(App[None], inherit_bindings=False):
 
     def _when_free(
         self,
-        question: str,
+        question: str | Callable[[Frame], str],
         act: Callable[[SwitchMode], None],
         *,
         now: str,
+        now_key: str = "a",
         may_wait: bool = True,
         warnings: tuple[str, ...] = (),
-    ) -> None:
+    ) -> ChoiceDialog | None:
         """Act at once when nothing speaks against it, else ask what should become of requests.
 
         Args:
             question: Title of the dialog.
             act: Called with the answer.
             now: Label of the answer that waits for nobody.
+            now_key: Key of that answer; Textual's name.
             may_wait: Whether waiting for requests is possible.
             warnings: What is to be read before, one sentence each.
+
+        Returns:
+            The question, or None when there was none.
         """
         # What is on screen is up to half a second old, and a request may have begun or ended since.
         self.tick()
         if not self._frame.requests_at_work and not warnings:
             act(SwitchMode.ABORT)
             self.tick()
-            return
+            return None
         from agentserve.ui.panels.dialog import Choice
         from agentserve.ui.screens.dialogs import ChoiceDialog
 
@@ -224,7 +251,7 @@ class SteeringApp(App[None], inherit_bindings=False):
             meaning = f"New ones get 503; {key_for('view.back', self._frame.keys_of)} cancels it."
             choices.append(Choice("d", "wait for them", meaning, _WAIT))
         meaning = "Their clients see an error." if busy else ""
-        choices.append(Choice("a" if may_wait else now[0], now, meaning, _NOW))
+        choices.append(Choice(now_key, now, meaning, _NOW))
         choices.append(Choice("escape", "cancel", "Nothing happens.", None))
 
         def decide(answer: str) -> None:
@@ -232,14 +259,14 @@ class SteeringApp(App[None], inherit_bindings=False):
             self.tick()
 
         cautions = tuple(f"! {printable(text)}" for text in warnings)
-        self.open_dialog(
-            ChoiceDialog(
-                question,
-                lambda frame: (*cautions, *(_requests_at_work(frame) if busy else ())),
-                choices,
-                decide,
-            )
+        dialog = ChoiceDialog(
+            question,
+            lambda frame: (*cautions, *(_requests_at_work(frame) if busy else ())),
+            choices,
+            decide,
         )
+        self.open_dialog(dialog)
+        return dialog
 
     def open_dialog(self, dialog: FrameScreen) -> None:
         """Show a dialog over the present screen."""
@@ -267,6 +294,13 @@ class SteeringApp(App[None], inherit_bindings=False):
 
     def _say(self, text: str, *, title: str = "", severity: SeverityLevel = "information") -> None:
         self.notify(text, title=title, severity=severity, markup=False)
+
+
+def _quit_title(frame: Frame) -> str:
+    count = frame.requests_at_work
+    if count == 0:
+        return "Quit?"
+    return f"Quit and abort {count} request{'' if count == 1 else 's'}?"
 
 
 def _requests_at_work(frame: Frame) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ VIEW_ACTIONS: tuple[Action, ...] = (
         "requests.filter",
         "start_filter",
         "filter",
-        "Show the requests whose agent, route or outcome contains a text.",
+        "Show the requests whose agent, session, route or outcome contains a text.",
         "slash",
         label="/",
     ),

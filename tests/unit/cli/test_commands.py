@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -163,6 +165,29 @@ def test_one_broken_preset_does_not_hide_the_others(
     assert "broken.toml:1" in captured.err
 
 
+@contextlib.contextmanager
+def answering(host: str) -> Iterator[int]:
+    """Play an instance that is stopped; yields its port."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = msgspec.json.encode(Snapshot())
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Stay silent."""
+
+    with ThreadingHTTPServer((host, 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+
+
 def test_status_says_when_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -215,6 +240,54 @@ def test_an_address_without_a_scheme_is_refused_in_whole_sentences(
     said = capsys.readouterr().err
     assert "'foo' is not an address." in said
     assert ".." not in said
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the command", "after it"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_status_asks_the_port_that_is_named_on_the_configured_host(
+    home: Path, capsys: pytest.CaptureFixture[str], host: str, before: bool
+) -> None:
+    config = home / "config" / "config.toml"
+    config.parent.mkdir()
+    config.write_text(f'[server]\nhost = "{host}"\nport = 1\n')
+    with answering(host) as port:
+        port_words = ["--port", str(port)]
+        words = [*port_words, "status"] if before else ["status", *port_words]
+        assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["engine"]["state"] == "stopped"
+
+
+def test_status_asks_the_configured_port_unless_told_otherwise(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering("127.0.0.1") as port:
+        config = home / "config" / "config.toml"
+        config.parent.mkdir()
+        config.write_text(f"[server]\nport = {port}\n")
+        assert run(["status"]) == 0
+    assert "engine    stopped" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1"])
+def test_status_says_what_is_no_port(capsys: pytest.CaptureFixture[str], port: str) -> None:
+    assert run(["status", "--port", port]) == 1
+    assert f"{port} is not a port. Choose a port from 1 to 65535." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--port", "x"], "argument --port: invalid int value: 'x'"),
+        (["--port", "8001", "--url", "http://127.0.0.1:8001"], "not allowed with argument --port"),
+    ],
+)
+def test_status_refuses_arguments_that_make_no_sense(
+    capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(["status", *words])
+    assert end.value.code == exit_codes.USAGE
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -293,23 +366,7 @@ def test_a_reader_of_both_streams_that_has_gone_is_no_traceback(home: Path) -> N
 
 @pytest.mark.parametrize("words", [[], ["--json"]])
 def test_status_ends_quietly_when_its_reader_has_gone(words: list[str]) -> None:
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = msgspec.json.encode(Snapshot())
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_arguments: object) -> None:
-            """Stay silent."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            ended = run_without_reader(["status", "--url", url, *words])
-        finally:
-            server.shutdown()
+    with answering("127.0.0.1") as port:
+        ended = run_without_reader(["status", "--url", f"http://127.0.0.1:{port}", *words])
     assert ended.stderr == b""
     assert ended.returncode == exit_codes.READER_GONE

@@ -16,14 +16,15 @@ from agentserve.domain.cache_event import BlocksRemoved, CacheEvents, CacheEvent
 from agentserve.domain.errors import StartAbortedError
 from agentserve.domain.lifecycle import PHASE_ORDER, EngineFacts, StartPhase
 from agentserve.domain.preset import EngineOptions, Preset
-from agentserve.domain.request import FirstToken, RequestOutcome
-from agentserve.domain.sample import StepSample
+from agentserve.domain.request import FirstToken, RequestOutcome, RequestStart
+from agentserve.domain.sample import CacheFacts, StepSample
 from agentserve.engine.backend import StartOrder
 from agentserve.engine.engine_processes import EngineMark, end_processes, engine_pids
 from agentserve.engine.phases import phase_of_line
 from agentserve.engine.simulated import SimulatedBackend, SimulatedEngine, SimulationScript
-from agentserve.engine.simulated_traffic import SimulatedTraffic
+from agentserve.engine.simulated_traffic import PREFILL_TOKENS_PER_S, SimulatedTraffic
 from agentserve.engine.smoke import call_asgi
+from agentserve.telemetry.sessions.monitor import SessionMonitor
 from tests.harness.supervised import DEADLINE_S, Observer
 from tests.unit.engine.cache_replay import replay
 
@@ -279,6 +280,57 @@ def test_what_it_plays_adds_up(seed: int, speculative_tokens: int) -> None:
     check_steps(observer, speculative_tokens)
     check_records(observer, traffic)
     check_requests(observer)
+
+
+def test_times_follow_from_computed_tokens_the_wait_and_one_prefill_speed() -> None:
+    observer = Observer()
+    traffic = traffic_for(observer, facts(2), 1)
+    while not any(record.queued_s for record in observer.records):
+        traffic.step()
+    for first in observer.first_tokens:
+        assert first.queued_s is not None
+        assert first.cached_tokens is not None
+        computed_tokens = first.prompt_tokens - first.cached_tokens
+        prefill_s = computed_tokens / PREFILL_TOKENS_PER_S
+        assert first.ttft_s == pytest.approx(first.queued_s + prefill_s)
+    first_tokens = {first.number: first for first in observer.first_tokens}
+    for record in observer.records:
+        first = first_tokens[record.number]
+        assert (record.ttft_s, record.queued_s) == (first.ttft_s, first.queued_s)
+        assert record.ttft_s is not None
+        assert record.decode_s is not None
+        assert record.elapsed_s == pytest.approx(record.ttft_s + record.decode_s)
+
+
+def test_a_session_monitor_measures_the_prefill_speed_that_is_played() -> None:
+    monitor = SessionMonitor()
+
+    class Reporting(Observer):
+        def request_started(self, start: RequestStart) -> None:
+            monitor.handle(start)
+
+        def first_token(self, first: FirstToken) -> None:
+            super().first_token(first)
+            monitor.handle(first)
+
+        def cache_facts(self, facts: CacheFacts) -> None:
+            monitor.handle(facts)
+
+        def cache_events(self, events: CacheEvents | CacheEventsLost) -> None:
+            monitor.handle(events)
+
+    observer = Reporting()
+    traffic = traffic_for(observer, facts(2), 1)
+    traffic.begin()
+    while len(observer.first_tokens) < 40:
+        traffic.step()
+    view = monitor.view()
+    assert view.monitor.prefill_tokens_per_s == pytest.approx(PREFILL_TOKENS_PER_S)
+    verdicts = [turn.verdict for each in view.sessions for turn in each.history if turn.verdict]
+    costs = {each.lost_tokens: each.cost_s for each in verdicts if each.cost_s}
+    assert costs
+    for lost_tokens, cost_s in costs.items():
+        assert cost_s == pytest.approx((lost_tokens or 0) / PREFILL_TOKENS_PER_S)
 
 
 def check_requests(observer: Observer) -> None:

@@ -180,9 +180,7 @@ class VllmLaunch:
             output, _ = child.communicate()
         self._check_aborted()
         if child.returncode != 0:
-            raise AgentServeError(
-                f"The demo model {name!r} could not be built.", "Open the log with l."
-            )
+            raise AgentServeError(f"The demo model {name!r} could not be built.", "Read the log.")
         return output.strip().splitlines()[-1]
 
 

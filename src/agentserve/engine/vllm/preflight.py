@@ -72,7 +72,7 @@ class Preflight:
             return msgspec.json.decode(answer.splitlines()[-1], type=Verdict)
         except (OSError, subprocess.TimeoutExpired, IndexError, msgspec.DecodeError) as error:
             raise CheckNotMadeError(
-                "The settings could not be checked beforehand.", "Open the log with l."
+                "The settings could not be checked beforehand.", "Read the log."
             ) from error
         finally:
             self._child = None

@@ -35,7 +35,8 @@ class SessionsView(NamedTuple):
     """Newest first."""
     monitor: CacheMonitorView
     session_of_request: dict[int, str]
-    """Session id of each request in flight, by its number. Not to be changed."""
+    """Session id by number, of each request in flight and of those that the list of recent requests
+    can hold. Not to be changed."""
 
 
 NO_SESSIONS = SessionsView((), CacheMonitorView(), {})

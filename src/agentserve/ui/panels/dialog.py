@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from agentserve.ui.action import key_text
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit, wrap
 
-_KEY_WIDTH = 5
-_KEY_TEXTS = {"escape": "esc"}
+_LEAST_KEY_WIDTH = 5
 
 
 class Choice(NamedTuple):
@@ -48,17 +48,19 @@ def draw(
 
 def choice_rows(choices: tuple[Choice, ...], chosen: int, width: int) -> Lines:
     """Draw the answers alone."""
-    widest = max((len(choice.label) for choice in choices), default=0)
+    keys = max((len(key_text(choice.key)) + 1 for choice in choices), default=0)
+    widths = max(keys, _LEAST_KEY_WIDTH), max((len(choice.label) for choice in choices), default=0)
     return tuple(
-        clip(_choice(choice, widest, width, is_chosen=index == chosen), width)
+        clip(_choice(choice, widths, width, is_chosen=index == chosen), width)
         for index, choice in enumerate(choices)
     )
 
 
-def _choice(choice: Choice, label_width: int, width: int, *, is_chosen: bool) -> Line:
-    key = fit(_KEY_TEXTS.get(choice.key, choice.key), _KEY_WIDTH)
+def _choice(choice: Choice, widths: tuple[int, int], width: int, *, is_chosen: bool) -> Line:
+    key_width, label_width = widths
+    key = fit(key_text(choice.key), key_width)
     label = fit(choice.label, label_width)
-    used = 2 + _KEY_WIDTH + label_width + 2
+    used = 2 + key_width + label_width + 2
     meaning = choice.meaning if used + len(choice.meaning) <= width else ""
     return (
         Span("▸ " if is_chosen else "  ", Role.ACCENT),

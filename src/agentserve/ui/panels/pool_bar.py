@@ -10,8 +10,11 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 from typing import NamedTuple
 
+from rich.cells import cell_len
+
 from agentserve.domain.session import CacheMonitorView, PoolShare
 from agentserve.domain.snapshot import KvView
+from agentserve.domain.text import printable
 from agentserve.ui.formatting import DASH, integer, percent
 from agentserve.ui.glyphs import FILL, TRACK, UNCACHED, UNKNOWN, WARM
 from agentserve.ui.lines import Line, Lines, Role, Span, cells, clip, fit
@@ -21,7 +24,10 @@ LETTERS = ascii_uppercase[:12]
 COLOURS = (Role.KV, Role.LATENCY, Role.DECODE, Role.COMPUTED, Role.CACHED)
 """Colours of the letters, in turn; each is another one in every theme."""
 _OTHERS = "*"
+_LEAST_CUT_NAME = 8
+"""Cells from which on a name is cut in its middle rather than at its end."""
 _ITEM_WIDTH = 38
+_ITEM_GAP = 2
 
 
 class Segment(NamedTuple):
@@ -61,6 +67,22 @@ class Letters(NamedTuple):
             return Span(" ")
         index = self.session_ids.index(session_id)
         return Span(LETTERS[index], COLOURS[index % len(COLOURS)])
+
+
+def fit_name(name: str, width: int) -> str:
+    """Make a session's name exactly `width` cells wide, cut in its middle.
+
+    Names of the sessions of one agent differ in their last characters only.
+    """
+    name = printable(name)
+    if cell_len(name) <= width or width < _LEAST_CUT_NAME:
+        return fit(name, width)
+    start = len(name)
+    while cell_len(name[start - 1 :]) <= 2 * width // 3:
+        start -= 1
+    # Whole words, unless the name ends in one long word.
+    tail = name[start:].partition(" ")[2] or name[start:]
+    return fit(name[: -len(tail)], width - cell_len(tail)) + tail
 
 
 def title(kv: KvView) -> str:
@@ -164,7 +186,7 @@ def _cached(
         if owner is None or not blocks_of.get(owner):
             continue
         letter = letters.span(owner)
-        name = labels.get(owner, "a session that left")
+        name = labels.get(owner, "a former session")
         parts.append(Segment(letter.text, name, blocks_of.pop(owner), letter.role))
     nobody = blocks_of.pop(None, 0)
     rest = sum(blocks_of.values())
@@ -210,10 +232,10 @@ def _legend(parts: list[Segment], total: int, width: int, rows: int) -> list[Lin
 
 
 def _item(part: Segment, total: int, width: int) -> Line:
-    room = min(_ITEM_WIDTH, width) - 2 - 18 - 1
+    room = min(_ITEM_WIDTH, width) - 2 - 18 - _ITEM_GAP
     line = (
         Span(part.sign + " ", part.role),
-        Span(fit(part.name, max(4, room))),
+        Span(fit_name(part.name, max(4, room))),
         Span(f" {integer(part.blocks, 5)} blk", Role.STRONG),
         Span(f" {percent(part.blocks / total)}", Role.MUTED),
     )

@@ -6,27 +6,31 @@ from agentserve.domain.request import InFlightRequest, RequestRecord
 from agentserve.ui.formatting import (
     DASH,
     clock,
+    duration,
     integer,
     percent,
     rate,
     short_seconds,
 )
 from agentserve.ui.glyphs import FILL, TRACK
-from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fact, fit
+from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fact, fit, spread
 from agentserve.ui.panels.requests import OUTCOMES
-from agentserve.ui.request_list import Request
+from agentserve.ui.request_list import Request, ttft_s
 
 _MOST_WIDTH = 100
 _LABEL = 10
 _VALUE = 9
 
 
-def draw(request: Request | None, session: str | None, width: int, height: int) -> Lines:
+def draw(
+    request: Request | None, session: str | None, sessions_key: str, width: int, height: int
+) -> Lines:
     """Draw everything known about one request; what is not known is a dash.
 
     Args:
         request: The request, or None when there is none.
         session: Label of its session, where it is known.
+        sessions_key: The key that shows the sessions; empty without one.
         width: Cells per line.
         height: Rows to use at most.
     """
@@ -34,7 +38,7 @@ def draw(request: Request | None, session: str | None, width: int, height: int) 
     if request is None:
         return ((Span("no request", Role.MUTED),),)[:height]
     lines: list[Line] = [
-        _timeline_title(request, width),
+        spread(_timeline_title(request, width), _to_sessions(session, sessions_key), width),
         *_timeline(request, width),
         BLANK,
         *_columns(_facts(request, session), _tokens(request), width),
@@ -83,6 +87,12 @@ def _timeline_title(request: Request, width: int) -> Line:
     return clip(left, width)
 
 
+def _to_sessions(session: str | None, key: str) -> Line:
+    if session is None or not key:
+        return ()
+    return (Span(key, Role.KEY), Span(" shows the sessions", Role.LABEL))
+
+
 def _timeline(request: Request, width: int) -> list[Line]:
     room = max(8, width - _LABEL - _VALUE - 1)
     total = request.elapsed_s
@@ -97,7 +107,7 @@ def _timeline(request: Request, width: int) -> list[Line]:
                 Span(track * before, Role.TRACK),
                 Span(FILL * filled, role),
                 Span(track * (room - before - filled), Role.TRACK),
-                Span(short_seconds(length).rjust(_VALUE), Role.TEXT),
+                Span(duration(length).rjust(_VALUE), Role.TEXT),
             )
         )
     if isinstance(request, InFlightRequest):
@@ -131,11 +141,10 @@ def _cell(share: float, room: int) -> int:
 def _facts(request: Request, session: str | None) -> list[tuple[str, str, Role]]:
     rows = [
         ("agent", request.agent or DASH, Role.TEXT),
+        ("session", session or DASH, Role.TEXT),
         ("route", request.route or DASH, Role.TEXT),
         ("id", request.request_id, Role.MUTED),
     ]
-    if session is not None:
-        rows.insert(1, ("session", session, Role.TEXT))
     if isinstance(request, RequestRecord):
         rows += [
             ("answers", str(request.choices), Role.TEXT),
@@ -163,6 +172,7 @@ def _tokens(request: Request) -> list[tuple[str, str, Role]]:
         ("cached", f"{percent(share)} {integer(cached, 8)} tok", Role.CACHED),
         ("computed", integer(request.computed_tokens, 8) + " tok", Role.COMPUTED),
         ("generated", integer(request.generated_tokens, 8) + " tok", Role.DECODE),
+        ("TTFT", duration(ttft_s(request)), Role.TEXT),
         ("prefill speed", rate(prefill), Role.COMPUTED),
         ("decode speed", rate(decode), Role.DECODE),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentserve.domain.request import InFlightRequest, RequestOutcome, RequestRecord
 from agentserve.ui.formatting import DASH, clock, count, duration, rate_number, short_seconds
-from agentserve.ui.lines import Line, Lines, Role, Span, clip, fit
+from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, clip, fit
 
 OUTCOMES = {
     RequestOutcome.STOP: ("  done   ", Role.MUTED),
@@ -42,13 +42,19 @@ def name_width(width: int) -> int:
     return max(6, width - _FIXED_WIDTH)
 
 
-def headings(who: int) -> Line:
-    """Write the headings above rows whose client's name has `who` cells."""
+def headings(who: int, beside: str = "") -> Line:
+    """Write the headings above rows whose client's name has `who` cells.
+
+    Args:
+        who: Cells of the client's name.
+        beside: Heading of the cells after it.
+    """
     return tuple(
         Span(text, Role.MUTED)
         for text in (
             f"{'time':<8} ",
             f"{'agent':<{who}}",
+            *((beside,) if beside else ()),
             f"{'prompt':>6}",
             f"{'cached':>7}",
             f"{'computed':>9}",
@@ -59,11 +65,12 @@ def headings(who: int) -> Line:
     )
 
 
-def running_row(request: InFlightRequest, who: int) -> Line:
-    """Write one request that is not finished."""
+def running_row(request: InFlightRequest, who: int, beside: Line = BLANK) -> Line:
+    """Write one request that is not finished, with `beside` after the client's name."""
     return (
         Span(short_seconds(request.elapsed_s) + "  ", Role.ACCENT),
         Span(fit(client(request.agent, request.route), who)),
+        *beside,
         Span(f" {count(request.prompt_tokens)}"),
         Span(f"  {count(request.cached_tokens)}", Role.CACHED),
         Span(f"    {count(request.computed_tokens)}", Role.COMPUTED),
@@ -72,12 +79,13 @@ def running_row(request: InFlightRequest, who: int) -> Line:
     )
 
 
-def ended_row(record: RequestRecord, who: int) -> Line:
-    """Write one finished, aborted or failed request."""
+def ended_row(record: RequestRecord, who: int, beside: Line = BLANK) -> Line:
+    """Write one finished, aborted or failed request, with `beside` after the client's name."""
     outcome, role = OUTCOMES[record.outcome]
     return (
         Span(clock(record.finished_at_unix_s) + " ", Role.MUTED),
         Span(fit(client(record.agent, record.route), who)),
+        *beside,
         Span(f" {count(record.prompt_tokens)}"),
         Span(f"  {count(record.cached_tokens)}", Role.CACHED),
         Span(f"    {count(record.computed_tokens)}", Role.COMPUTED),

@@ -5,6 +5,8 @@ Excerpts and names of tools come from clients: they are drawn as text, whatever 
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from rich.cells import cell_len
 
 from agentserve.domain.session import Excerpt, LayoutPartView, SessionView, TurnView, Verdict
@@ -21,6 +23,8 @@ _MOST_WIDTH = 110
 _LONGEST_EXCERPT = 400
 _PART_WIDTH = 26
 _CHANGES_WIDTH = 32
+_BLANKS = " ↵"
+"""Where a row of an excerpt may end; ↵ stands for a line's end in excerpts."""
 
 
 def draw(
@@ -168,11 +172,12 @@ def _marked_text(label: str, text: str, start: int, end: int, width: int) -> lis
     gap = len(parts[0][0]) if not parts[1][0] else -1
     if gap == len(characters):
         characters.append((" ", False))
+    kept = {index for index, (_, changed) in enumerate(characters) if changed or index == gap}
     lines: list[Line] = []
-    for index, (first, row) in enumerate(_rows(characters, room)):
+    for index, (first, row) in enumerate(_rows(characters, kept, room)):
         marks = "".join(
-            ("^" if changed or first + at == gap else " ") * cell_len(each)
-            for at, (each, changed) in enumerate(row)
+            ("^" if first + at in kept else " ") * cell_len(each)
+            for at, (each, _) in enumerate(row)
         )
         name = Span(fit(label if index == 0 else "", _LABEL), Role.LABEL)
         lines.append((name, *_spans(row)))
@@ -182,19 +187,38 @@ def _marked_text(label: str, text: str, start: int, end: int, width: int) -> lis
 
 
 def _rows(
-    characters: list[tuple[str, bool]], room: int
+    characters: list[tuple[str, bool]], kept: Container[int], room: int
 ) -> list[tuple[int, list[tuple[str, bool]]]]:
-    """Break characters into rows of at most `room` cells; each with its first index."""
+    """Break characters into rows of at most `room` cells; each with its first index.
+
+    A blank for which a row has no room is left out, unless its index is in `kept`.
+    """
     rows: list[tuple[int, list[tuple[str, bool]]]] = []
-    used = room
-    for index, (each, changed) in enumerate(characters):
-        size = cell_len(each)
-        if used + size > room:
-            rows.append((index, []))
-            used = 0
-        rows[-1][1].append((each, changed))
-        used += size
+    first = 0
+    while first < len(characters):
+        end = _row_end(characters, first, room)
+        rows.append((first, characters[first:end]))
+        first = end
+        if first < len(characters) and characters[first][0] == " " and first not in kept:
+            first += 1
     return rows
+
+
+def _row_end(characters: list[tuple[str, bool]], first: int, room: int) -> int:
+    """Return where the row that begins at `first` ends: behind a blank where possible."""
+    end, used = first, 0
+    while end < len(characters) and (used := used + cell_len(characters[end][0])) <= room:
+        end += 1
+    if end == len(characters) or characters[end][0] == " ":
+        return end
+    start, stop = end, end
+    while start > first and characters[start - 1][0] not in _BLANKS:
+        start -= 1
+    while stop < len(characters) and characters[stop][0] not in _BLANKS:
+        stop += 1
+    # What no row can hold is cut here rather than at the end of the next one.
+    fits_below = sum(cell_len(each) for each, _ in characters[start:stop]) <= room
+    return start if start > first and fits_below else end
 
 
 def _spans(row: list[tuple[str, bool]]) -> list[Span]:

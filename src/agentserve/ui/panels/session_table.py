@@ -5,7 +5,7 @@ Columns have fixed widths; where there is no room the least important ones leave
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -23,7 +23,7 @@ from agentserve.ui.formatting import (
 )
 from agentserve.ui.glyphs import SIDE
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, cells, clip, fit, joined, wrap
-from agentserve.ui.panels.pool_bar import Letters
+from agentserve.ui.panels.pool_bar import Letters, fit_name
 from agentserve.ui.verdict_words import VERDICT_WIDTH, is_loss, phrase, verdict_span
 
 HEADING_ROWS = 1
@@ -33,6 +33,10 @@ _LEAST_LABEL = 15
 _MOST_LABEL = 32
 _SIDE_WIDTH = 2
 _RUNNING = "running"
+_EVICTION = "last eviction"
+_WHEN_WIDTH = 12
+_LEAST_NAME = 10
+_LEFT = "a former session"
 _NO_LETTERS = Letters()
 
 
@@ -189,16 +193,16 @@ def draw_compact(
 
 def draw_footer(
     monitor: CacheMonitorView,
-    labels: tuple[tuple[str, str], ...],
+    labels: Mapping[str, str],
     now_unix_s: float,
     width: int,
     height: int,
 ) -> Lines:
-    """Draw how far the figures can be trusted, and the last eviction.
+    """Draw how far the figures can be trusted, and below it the last evictions, newest first.
 
     Args:
         monitor: The monitor about itself.
-        labels: Id and label of the sessions that the last eviction names.
+        labels: Labels by id of the sessions that the evictions name.
         now_unix_s: Time of the snapshot.
         width: Cells per line.
         height: Rows to use at most.
@@ -216,34 +220,31 @@ def draw_footer(
         Span("prefill speed", Role.LABEL),
         Span(f" {rate(monitor.prefill_tokens_per_s).strip()}"),
     )
-    second: Line = (
-        (Span("! " + fit(monitor.residency_problem, width - 2).rstrip(), Role.WARNING),)
-        if monitor.residency_problem
-        else eviction(monitor.evictions, dict(labels), now_unix_s)
-    )
-    lines = (joined((predicted, speed), "   "), second)
+    lines: list[Line] = [joined((predicted, speed), "   ")]
+    if monitor.residency_problem:
+        problem = fit(monitor.residency_problem, width - 2).rstrip()
+        lines.append((Span("! " + problem, Role.WARNING),))
+    elif not monitor.evictions:
+        lines.append((Span(_EVICTION, Role.LABEL), Span(" none", Role.MUTED)))
+    lead = len(_EVICTION) + 1
+    for index, each in enumerate(monitor.evictions[: max(0, height - len(lines))]):
+        label = Span(fit(_EVICTION if index == 0 else "", lead), Role.LABEL)
+        lines.append((label, *eviction(each, labels, now_unix_s, width - lead)))
     return tuple(clip(line, width) for line in lines)[: max(0, height)]
 
 
-def eviction(
-    evictions: tuple[EvictionView, ...], labels: dict[str, str], now_unix_s: float
-) -> Line:
-    """Say who lost how much to whom, last."""
-    if not evictions:
-        return (Span("last eviction", Role.LABEL), Span(" none", Role.MUTED))
-    last = evictions[0]
-    unit = "token" if last.tokens is not None else "block"
-    amount = last.blocks if last.tokens is None else last.tokens
-    left = "a session that left the list"
-    loser = labels.get(last.loser, left) if last.loser else "no known session"
-    winner = labels.get(last.winner, left) if last.winner else "an unknown request"
-    plural = "" if amount == 1 else "s"
-    when = age(max(0.0, now_unix_s - last.at_unix_s)).strip()
-    return (
-        Span("last eviction ", Role.LABEL),
-        Span(f"{fit(loser, 40).rstrip()} lost {amount:,} {unit}{plural} to "),
-        Span(f"{fit(winner, 40).rstrip()}, {when} ago"),
-    )
+def eviction(one: EvictionView, labels: Mapping[str, str], now_unix_s: float, width: int) -> Line:
+    """Say when who lost how much to whom; names give way where `width` cells are too few."""
+    unit = "token" if one.tokens is not None else "block"
+    amount = one.blocks if one.tokens is None else one.tokens
+    lost = f" lost {amount:,} {unit}{'' if amount == 1 else 's'} to "
+    when = f"{age(max(0.0, now_unix_s - one.at_unix_s)).strip()} ago".ljust(_WHEN_WIDTH)
+    loser = labels.get(one.loser, _LEFT) if one.loser else "no known session"
+    winner = labels.get(one.winner, _LEFT) if one.winner else "an unknown request"
+    room = max(2 * _LEAST_NAME, width - len(lost) - _WHEN_WIDTH)
+    first = fit_name(loser, max(room // 2, room - cell_len(winner))).rstrip()
+    second = fit_name(winner, room - cell_len(first)).rstrip()
+    return Span(when, Role.MUTED), Span(f"{first}{lost}{second}")
 
 
 def losses_of(sessions: tuple[SessionView, ...]) -> tuple[SessionView | None, int]:
@@ -253,7 +254,7 @@ def losses_of(sessions: tuple[SessionView, ...]) -> tuple[SessionView | None, in
 
 
 def _summary(total: int, lost: SessionView | None, losses: int, key: str, width: int) -> Line:
-    open_key: Line = (Span("  "), Span(key, Role.KEY))
+    open_key: Line = (Span("  "), Span(key, Role.KEY), Span(" for more", Role.MUTED))
     if not total:
         what: Line = (Span("no agent session yet", Role.MUTED),)
         return clip((*what, *open_key), width)
@@ -301,7 +302,8 @@ def _row(
     line: list[Span] = []
     if letters is not None:
         line += [letters.span(session.id), Span(" ")]
-    line.append(Span(fit(name, label + _SIDE_WIDTH), Role.MUTED if session.side else Role.STRONG))
+    role = Role.MUTED if session.side else Role.STRONG
+    line.append(Span(fit_name(name, label + _SIDE_WIDTH), role))
     for column in columns:
         cell = column.cell(row)
         room = len(column.heading) - cell_len(cell.text)

@@ -62,6 +62,16 @@ def draw(
     return tuple(clip(line, width) for line in lines[: max(0, height)])
 
 
+def title(session: SessionView | None) -> str:
+    """Name the panel with the number of turns; of a long session only the newest are kept."""
+    if session is None or not session.history:
+        return "Turns"
+    kept = len(session.history)
+    if kept < session.requests:
+        return f"Turns · the newest {kept:,} of {session.requests:,}"
+    return f"Turns · {kept:,} · newest first"
+
+
 def head(session: SessionView, width: int) -> Lines:
     """Write who the session is, and its totals."""
     kind: Line = (Span("side query", Role.WARNING),) if session.side else ()
@@ -140,7 +150,7 @@ def _with_mark(line: list[Span], at: int) -> Line:
 def _heading(scale: int, room: int, *, with_clock: bool, with_figures: bool) -> Line:
     lead = _MARK + _NUMBER + (_CLOCK if with_clock else 0)
     names = "turn" + ("  began" if with_clock else "")
-    axis = "0" + fit(f"{count(scale).strip()} tok", room - 1, right=True)
+    axis = fit(f"max {count(scale).strip()} tok", room, right=True)
     figures = ("  cached", " computed", "  output", "     TTFT") if with_figures else ()
     return (
         Span(fit("  " + names, lead), Role.MUTED),

@@ -11,6 +11,7 @@ from textual.geometry import Size
 from textual.widgets import Static
 
 from agentserve.domain.control import PresetSummary
+from agentserve.domain.log import LogLine
 from agentserve.domain.pending import PendingView
 from agentserve.domain.snapshot import EngineView
 from agentserve.ui.action import key_for
@@ -121,7 +122,12 @@ class DashboardScreen(FrameScreen):
                 "Requests",
                 id="requests",
             ),
-            Panel(log.draw, lambda f: (f.log,), lambda f: log.title(f.log_missed), id="log"),
+            Panel(
+                _draw_log,
+                lambda f: (f.log, self._log_rows_covered(f)),
+                lambda f: log.title(f.log_missed),
+                id="log",
+            ),
             Panel(
                 _draw_pending,
                 lambda f: (
@@ -134,12 +140,13 @@ class DashboardScreen(FrameScreen):
             ),
             ActionBar(),
         )
+        self._by_id = {panel.id: panel for panel in self._panels}
         self._frame = EMPTY_FRAME
         self._explaining: Explaining | None = None
 
     def compose(self) -> ComposeResult:
         """Lay the panels out; the style sheet decides how for each size."""
-        by_id = {panel.id: panel for panel in self._panels}
+        by_id = self._by_id
         yield Static("Make the window larger: at least 72 x 20.", id="too-small", markup=False)
         yield by_id["header"]
         yield by_id["advice"]
@@ -190,6 +197,13 @@ class DashboardScreen(FrameScreen):
         """Close the explanation, if one is open."""
         return self._explaining is not None and self._explaining.close()
 
+    def _log_rows_covered(self, frame: Frame) -> int:
+        """Count the rows of the log that the strip of pending changes lies over."""
+        height = self._by_id["pending"].styles.height
+        if frame.engine.pending is None or height is None:
+            return 0
+        return int(height.value) - self._by_id["log"].gutter.bottom
+
 
 def _sessions(frame: Frame) -> tuple[object, ...]:
     """Pick what the sessions panel shows; the time only while it can show it."""
@@ -217,6 +231,11 @@ def _draw_stage(
     height: int,
 ) -> Lines:
     return stage.draw(engine, engine_missing, presets, problems, width, height, keys_of=keys_of)
+
+
+def _draw_log(lines: tuple[LogLine, ...], covered: int, width: int, height: int) -> Lines:
+    """Draw the newest lines above the rows that are covered, as far as there are others."""
+    return log.draw(lines, width, height - covered if height > covered else height)
 
 
 def _draw_pending(

@@ -30,7 +30,7 @@ class ChoiceDialog(FrameScreen, ModalScreen[None]):
     """Asks for one of several answers.
 
     Args:
-        title: The question; may hold text from outside.
+        title: The question, also as one for the present frame; may hold text from outside.
         body: Text for the present frame.
         choices: The answers; the first is the one that Enter gives.
         decide: Called with the result of the answer after the dialog has gone; not called for
@@ -42,12 +42,14 @@ class ChoiceDialog(FrameScreen, ModalScreen[None]):
 
     # With the action's id, so that the user's own keys hold here too.
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "app.quit", show=False, id="app.quit")
+        Binding("q", "app.quit", show=False, id="app.quit"),
+        # This one leaves from every dialog, whatever keys the user gave.
+        Binding("ctrl+c", "app.quit", show=False),
     ]
 
     def __init__(
         self,
-        title: str,
+        title: str | Callable[[Frame], str],
         body: Callable[[Frame], tuple[str, ...]],
         choices: Sequence[Choice],
         decide: Callable[[str], None] = lambda _result: None,
@@ -62,7 +64,7 @@ class ChoiceDialog(FrameScreen, ModalScreen[None]):
         self._panel = Panel(
             dialog.draw,
             lambda frame: (body(frame), self._choices, self._chosen),
-            printable(title, 60),
+            title if callable(title) else printable(title, 60),
             id="dialog",
         )
 
@@ -123,7 +125,8 @@ class TextDialog(FrameScreen, ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.pop_screen", show=False),
-        Binding("ctrl+c", "app.quit", show=False),
+        # Else the field copies with it.
+        Binding("ctrl+c", "app.quit", show=False, priority=True),
     ]
 
     def __init__(

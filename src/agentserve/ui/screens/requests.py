@@ -10,12 +10,19 @@ from textual.containers import Container
 from textual.widgets import Input
 
 from agentserve.domain.request import InFlightRequest, RequestRecord
+from agentserve.ui.action import key_for
 from agentserve.ui.actions import bindings
 from agentserve.ui.frame import EMPTY_FRAME, Frame
 from agentserve.ui.panels import request_detail, request_table
-from agentserve.ui.request_list import ListView, Request, chosen, rows_of
+from agentserve.ui.request_list import (
+    Labels,
+    ListView,
+    Request,
+    chosen,
+    rows_of,
+    session_label,
+)
 from agentserve.ui.screens.base import FrameScreen
-from agentserve.ui.session_list import label_of
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.panel import Panel
 from agentserve.ui.widgets.search_box import SearchBox
@@ -36,10 +43,11 @@ class RequestsScreen(FrameScreen):
         super().__init__()
         self.view = ListView()
         self._frame = EMPTY_FRAME
+        self._labels: Labels = {}
         self._table = Panel(
             request_table.draw,
-            lambda frame: (*_requests(frame), self.view),
-            lambda frame: request_table.title(*_requests(frame), self.view),
+            lambda frame: (*_requests(frame), self._labels, self.view),
+            lambda frame: request_table.title(*_requests(frame), self._labels, self.view),
             id="request-table",
         )
         self._detail = Panel(
@@ -65,6 +73,7 @@ class RequestsScreen(FrameScreen):
     def show(self, frame: Frame) -> None:
         """Draw `frame`, as far as it differs from what is shown."""
         self._frame = frame
+        self._labels = _labels(frame)
         room = self._table.size.height - request_table.HEADING_ROWS
         self.view = self.view.scrolled(self._rows(frame), max(1, room))
         for panel in (self._table, self._detail, self._bar):
@@ -99,7 +108,7 @@ class RequestsScreen(FrameScreen):
     async def action_start_filter(self) -> None:
         """Open the line to type a filter into."""
         if not self.query(SearchBox):
-            box = SearchBox("agent, route or outcome", self.view.text)
+            box = SearchBox("agent, session, route or outcome", self.view.text)
             await self.mount(box)
             box.focus()
 
@@ -123,16 +132,22 @@ class RequestsScreen(FrameScreen):
         self.view = view
         self.show(self._frame)
 
-    def _detail_parts(self, frame: Frame) -> tuple[Request | None, str | None]:
+    def _detail_parts(self, frame: Frame) -> tuple[Request | None, str | None, str]:
         request = chosen(self._rows(frame), self.view.cursor)
-        session = request.session if isinstance(request, InFlightRequest) else None
-        return request, label_of(frame.snapshot.sessions, session)
+        label = None if request is None else session_label(request, self._labels)
+        return request, label, key_for("view.sessions", frame.keys_of)
 
     def _rows(self, frame: Frame) -> tuple[Request, ...]:
-        return rows_of(*_requests(frame), self.view)
+        return rows_of(*_requests(frame), self._labels, self.view)
 
 
 def _requests(
     frame: Frame,
 ) -> tuple[tuple[InFlightRequest, ...], tuple[RequestRecord, ...]]:
     return frame.snapshot.in_flight, frame.snapshot.recent_requests
+
+
+def _labels(frame: Frame) -> Labels:
+    """Return the labels that the requests need, once a frame: there can be a thousand sessions."""
+    wanted = {request.session for requests in _requests(frame) for request in requests}
+    return {each.id: each.label for each in frame.snapshot.sessions if each.id in wanted}

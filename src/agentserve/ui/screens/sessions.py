@@ -16,12 +16,13 @@ from agentserve.ui.frame import EMPTY_FRAME, Frame
 from agentserve.ui.panels import pool_bar, session_detail, session_table, session_timeline
 from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.session_actions import SCOPE
-from agentserve.ui.session_list import SessionListView, TurnListView, chosen, label_of
+from agentserve.ui.session_list import SessionListView, TurnListView, chosen
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.explaining import Explaining
 from agentserve.ui.widgets.panel import Panel
 
 _BY_WIDTH = [(0, "-narrow"), (100, "-medium"), (160, "-wide")]
+_BY_HEIGHT = [(0, "-short"), (34, "-medium-height"), (50, "-tall")]
 _ROWS_BEFORE_LAYOUT = 120
 
 
@@ -32,6 +33,7 @@ class SessionsScreen(FrameScreen):
     CSS_PATH = "sessions.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SCOPE)]
     HORIZONTAL_BREAKPOINTS = _BY_WIDTH
+    VERTICAL_BREAKPOINTS = _BY_HEIGHT
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +62,7 @@ class SessionsScreen(FrameScreen):
         self._timeline = Panel(
             session_timeline.draw,
             lambda frame: (self._session(frame), self.turns.cursor, self.turns.top),
-            "Turns · newest first",
+            lambda frame: session_timeline.title(self._session(frame)),
             id="session-timeline",
         )
         self._turn = Panel(
@@ -126,12 +128,16 @@ class SessionsScreen(FrameScreen):
         self._show_again()
         return True
 
-    def action_open_session(self) -> None:
-        """Show the turns of the session under the cursor."""
-        session = chosen(self._frame.snapshot.sessions, self.view.cursor)
-        if session is None or self.opened is not None:
-            return
+    def action_toggle_session(self) -> None:
+        """Show the turns of the session under the cursor, or go back to the list."""
         self._explaining.close()
+        if self.opened is not None:
+            self.step_back()
+            return
+        session = chosen(self._frame.snapshot.sessions, self.view.cursor)
+        if session is None:
+            self.notify("There is no agent session yet.", severity="warning")
+            return
         self.view = self.view._replace(cursor=session.id)
         self.opened, self.turns = session.id, TurnListView()
         self.add_class("-detail")
@@ -147,12 +153,15 @@ class SessionsScreen(FrameScreen):
         self._show_again()
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by pages; in a session, scroll what is said about the turn."""
+        """Move the cursor by pages; in a session, scroll what of the turn is not all in view."""
         if self.opened is None:
             self.action_go(pages * max(1, self._table.size.height - session_table.HEADING_ROWS))
             return
         size = self._turn.size
         lines = session_detail.text_lines(self._session(self._frame), self.turns.cursor, size.width)
+        if len(lines) <= size.height:
+            self.action_go(pages * max(1, self._timeline.size.height - session_timeline.HEAD_ROWS))
+            return
         wanted = self.turns.scroll + pages * max(1, size.height - 2)
         scroll = session_detail.clipped_scroll(wanted, len(lines), size.height)
         self.turns = self.turns._replace(scroll=scroll)
@@ -186,12 +195,9 @@ class SessionsScreen(FrameScreen):
 
 def _footer_parts(frame: Frame) -> tuple[object, ...]:
     monitor, sessions = frame.snapshot.cache_monitor, frame.snapshot.sessions
-    named = [(each.loser, each.winner) for each in monitor.evictions[:1]]
-    labels = tuple(
-        (session_id, label)
-        for session_id in {each for pair in named for each in pair if each}
-        if (label := label_of(sessions, session_id)) is not None
-    )
+    named = {owner for each in monitor.evictions for owner in (each.loser, each.winner)}
+    # In one pass: with a thousand sessions, looking each of them up would cost a tick's time.
+    labels = {each.id: each.label for each in sessions if each.id in named} if named else {}
     return monitor, labels, int(frame.snapshot.time) if monitor.evictions else 0
 
 

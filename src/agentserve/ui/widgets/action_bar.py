@@ -14,6 +14,8 @@ from agentserve.ui.widgets.panel import Panel
 _GAP = " "
 _WAY_BACK = "view.back"
 _ALWAYS = frozenset({_WAY_BACK, "view.help", "app.quit"})
+_AS_OWN = frozenset({("sessions", "view.explain")})
+"""Views, and actions of the app that their bars keep like their own."""
 _TITLE_WIDTHS = {"engine.toggle": 5, "engine.restart": 7}
 
 
@@ -59,6 +61,8 @@ def _stands_for(action: Action) -> list[Action]:
 
 def _rank(action: Action, scope: str) -> int:
     """Rank an action in the bar of a view, where the app's own ones matter less than leaving."""
+    if (scope, action.id) in _AS_OWN:
+        return 0
     if scope and not action.scope and action.id not in _ALWAYS:
         return action.bar_rank + 10
     return action.bar_rank
