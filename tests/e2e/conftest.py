@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.nvml_stub.build import build_nvml_stub
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_folders_for_sockets_left() -> Iterator[None]:
+    """Remove what homes with long paths leave in the temporary folder: an app keeps its own."""
+
+    def found() -> set[Path]:
+        return set(Path(tempfile.gettempdir()).glob(f"agentserve-{os.getuid()}-*"))
+
+    before = found()
+    yield
+    for folder in found() - before:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 @pytest.fixture(scope="session")

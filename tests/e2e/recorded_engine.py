@@ -31,6 +31,8 @@ from tests.harness.waiting import wait_until
 KEYS = (ApiKey(name="alice", key="key-of-alice"), ApiKey(name="bob", key="key-of-bob"))
 """Each has a prefix cache of its own."""
 DEADLINE_S = 20.0
+LOSE_EVENTS = b"lose\n"
+"""A line of input that the recording app understands."""
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -102,6 +104,13 @@ class RecordedEngine:
             trust_env=False,
             timeout=60,
         )
+
+    def lose_events(self) -> None:
+        """Let the engine's side believe that a batch of cache events was lost."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(LOSE_EVENTS)
+        self._child.stdin.flush()
+        pickle.load(self._answers)
 
     def observed(self) -> Observed:
         assert self._child.stdin is not None

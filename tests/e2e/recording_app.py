@@ -2,7 +2,7 @@
 
 Run as `python -m tests.e2e.recording_app FD PRESET CACHE_DIR RUNTIME_DIR`. It pickles an `Observed`
 to descriptor FD when the engine is ready, and again for each line on its input; at the end of its
-input it ends.
+input it ends. A line can ask for a loss of events first.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from agentserve.domain.cache_event import CacheEvents
+from agentserve.domain.cache_event import CacheEvents, CacheEventsLost
 from agentserve.domain.lifecycle import EngineState
 from agentserve.domain.preset import Preset
 from agentserve.engine.front import Front
 from agentserve.engine.guardian_link import GuardianLink
-from agentserve.engine.vllm.backend import VllmBackend
-from tests.e2e.recorded_engine import KEYS, Observed
+from agentserve.engine.vllm.backend import VllmBackend, VllmEngine
+from tests.e2e.recorded_engine import KEYS, LOSE_EVENTS, Observed
 from tests.harness.instance import START_TIMEOUT_S, free_port
 from tests.harness.supervised import SETTLED, Supervised
 
@@ -64,6 +64,11 @@ def _main() -> None:
             in_flight=list(engine.in_flight()),
         )
 
+    def lose_events() -> None:
+        engine = whole.supervisor.engine
+        assert isinstance(engine, VllmEngine)
+        engine._cache_reports._deliver(CacheEventsLost(generation=1, batches=1))
+
     whole.open()
     try:
         whole.supervisor.request_start(preset)
@@ -72,7 +77,9 @@ def _main() -> None:
         with os.fdopen(int(fd), "wb") as answers:
             pickle.dump(observed(), answers)
             answers.flush()
-            for _ in sys.stdin:
+            for line in sys.stdin.buffer:
+                if line == LOSE_EVENTS:
+                    lose_events()
                 pickle.dump(observed(), answers)
                 answers.flush()
     finally:

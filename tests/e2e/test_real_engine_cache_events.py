@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentserve.domain.cache_event import PrefixLookup
+from agentserve.domain.cache_event import CacheContents, PrefixLookup
 from agentserve.domain.cache_layout import CacheGroupLayout, CacheLayout
 from agentserve.domain.preset import EngineOptions, Preset, ServerOptions
 from agentserve.domain.request import RequestOutcome
@@ -199,6 +200,25 @@ def test_what_events_say_is_resident_is_what_the_scheduler_counts(
     assert observed.scheduler.blocks_cached == observed.scheduler.blocks_warm
     # Never counted twice: resident is at most the pool, without the placeholder.
     assert 0 < observed.scheduler.blocks_cached < BLOCKS
+
+
+def test_after_a_loss_the_engine_lists_what_is_resident(drafting: RecordedEngine) -> None:
+    prompt = prompt_of(41, 300)
+    complete(drafting, "before-the-loss", prompt)
+    drafting.finished(b"before-the-loss")
+    drafting.lose_events()
+    settled(drafting)
+    complete(drafting, "after-the-loss", prompt)
+    observed, start = drafting.finished(b"after-the-loss")
+    (listing,) = [event for event in observed.events if isinstance(event, CacheContents)]
+    listed = Counter(
+        (group, block_hash) for group, hashes in enumerate(listing.groups) for block_hash in hashes
+    )
+    place = observed.events.index(listing)
+    assert listed == Counter(resident(observed.events[:place]))
+    assert len(listed) > 10
+    # It comes before the lookup of the next request, which can so be predicted.
+    assert place < observed.events.index(observed.lookups_of(start)[0])
 
 
 def test_several_choices_start_under_the_id_of_the_first(drafting: RecordedEngine) -> None:

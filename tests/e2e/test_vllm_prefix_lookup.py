@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,10 @@ def test_reuse_is_what_vllm_finds(name: str, play: Play, scenario: Scenario) -> 
     assert residency.cached_blocks == sum(resident.values())
     assert residency.unmatched_removals == 0
     assert all(residency.copies(*key) == count for key, count in resident.items())
+    listed = Counter(
+        (group, each) for group, hashes in enumerate(answer["listed"]) for each in hashes
+    )
+    assert listed == resident
 
 
 @pytest.mark.parametrize("name", MODELS)

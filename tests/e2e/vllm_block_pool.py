@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any
 
+import msgspec
 import torch
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -30,6 +31,9 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.request import Request
 
+from agentserve.domain.cache_event import CacheContents
+from agentserve.engine.kv_event_wire import decode_events
+from agentserve.engine.vllm import cache_marks
 from agentserve.engine.vllm.block_census import BlockCensus
 
 MAX_TOKENS = 4096
@@ -201,6 +205,14 @@ class Pool:
                     {"event": kind, "group": event.group_idx, "hashes": event.block_hashes}
                 )
 
+    def listed(self) -> list[list[int]]:
+        """Hashes of each group, as a listing brings them to the app."""
+        assert cache_marks.mark_contents(self.manager)
+        mark = self.manager.block_pool.kv_event_queue.pop()
+        (listing,) = decode_events(msgspec.msgpack.encode([0.0, [mark]]))
+        assert isinstance(listing, CacheContents)
+        return [list(hashes) for hashes in listing.groups]
+
     def resident(self) -> list[tuple[int, int, int]]:
         """Group, hash and number of copies of everything that is cached."""
         cache = self.manager.block_pool.cached_block_hash_to_block._cache
@@ -242,6 +254,7 @@ def main() -> None:
             "layout": pool.layout(),
             "trace": pool.trace,
             "resident": pool.resident(),
+            "listed": pool.listed(),
             "counts": pool.counts,
         }
         answers.write(json.dumps(answer) + "\n")

@@ -24,6 +24,7 @@ from agentserve.ui.palette import ActionProvider, Palette
 from agentserve.ui.screens.dashboard import DashboardScreen
 from agentserve.ui.screens.dialogs import ChoiceDialog
 from agentserve.ui.screens.log import LogScreen
+from agentserve.ui.screens.requests import RequestsScreen
 from agentserve.ui.screens.text import GpuScreen, HelpScreen
 from agentserve.ui.widgets.panel import Panel
 
@@ -232,6 +233,24 @@ async def test_view_keys_open_and_close_their_screen(key: str, screen: type[obje
         await pilot.press(key)
         await pilot.press("escape")
         assert isinstance(app.screen, DashboardScreen)
+
+
+@pytest.mark.parametrize("back", ["question_mark", "escape"])
+async def test_help_goes_back_to_the_view_that_it_was_asked_for_in(back: str) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("v")
+        before = app.screen
+        assert isinstance(before, RequestsScreen)
+        await pilot.press("question_mark")
+        shown: list[object] = [app.screen]
+        await pilot.press(back)
+        shown.append(app.screen)
+        await pilot.press("question_mark", "g")
+        shown.append(app.screen)
+        assert [type(screen) for screen in shown] == [HelpScreen, RequestsScreen, GpuScreen]
+        assert shown[1] is before
+        assert len(app.screen_stack) == 2
 
 
 async def test_one_view_replaces_another() -> None:

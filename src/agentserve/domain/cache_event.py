@@ -58,7 +58,16 @@ class BlocksAllocated(msgspec.Struct, frozen=True, gc=False):
     request_id: str
 
 
-CacheEvent = BlocksStored | BlocksRemoved | CacheCleared | PrefixLookup | BlocksAllocated
+class CacheContents(msgspec.Struct, frozen=True, gc=False):
+    """All that is resident, listed again after events were lost."""
+
+    groups: tuple[array[int], ...]
+    """The hashes of each group, in no order; a hash once for each of its copies."""
+
+
+CacheEvent = (
+    BlocksStored | BlocksRemoved | CacheCleared | PrefixLookup | BlocksAllocated | CacheContents
+)
 
 
 class CacheEvents(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +78,10 @@ class CacheEvents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheEventsLost(msgspec.Struct, frozen=True, kw_only=True):
-    """Events are missing and could not be had again: what is resident is unknown from here on."""
+    """Events are missing and could not be had again: what is resident is unknown from here on.
+
+    Until a `CacheContents` comes.
+    """
 
     generation: int
     batches: int

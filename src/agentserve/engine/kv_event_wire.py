@@ -20,6 +20,7 @@ from agentserve.domain.cache_event import (
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
+    CacheContents,
     CacheEvent,
     PrefixLookup,
 )
@@ -45,6 +46,13 @@ class AllocationMark(msgspec.Struct, tag="AgentserveAllocation", gc=False):
     request_id: str
 
 
+class ContentsMark(msgspec.Struct, tag="AgentserveContents", gc=False):
+    """All that is resident here: no earlier event matters any more."""
+
+    groups: list[bytes]
+    """For each group `BLOCK_HASH_BYTES` of each hash, once for each of its copies."""
+
+
 class _BlockStored(msgspec.Struct, tag="BlockStored", gc=False):
     block_hashes: tuple[int | bytes, ...]
     group_idx: int | None = None
@@ -62,7 +70,9 @@ class _AllBlocksCleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
     pass
 
 
-_WireEvent = _BlockStored | _BlockRemoved | _AllBlocksCleared | LookupMark | AllocationMark
+_WireEvent = (
+    _BlockStored | _BlockRemoved | _AllBlocksCleared | LookupMark | AllocationMark | ContentsMark
+)
 
 
 class _Batch(msgspec.Struct, array_like=True, gc=False):
@@ -86,6 +96,7 @@ _KNOWN_TAGS = frozenset(
         "AllBlocksCleared",
         "AgentserveLookup",
         "AgentserveAllocation",
+        "AgentserveContents",
     }
 )
 _decode_batch = msgspec.msgpack.Decoder(_Batch).decode
@@ -139,10 +150,12 @@ def _domain_event(event: _WireEvent) -> CacheEvent | None:
                 request_id=event.request_id,
                 prompt_tokens=event.prompt_tokens,
                 preemptions=event.preemptions,
-                block_hashes=_block_hashes(event.block_hashes),
+                block_hashes=None if event.block_hashes is None else _hashes(event.block_hashes),
             )
         case AllocationMark():
             return BlocksAllocated(event.request_id)
+        case ContentsMark():
+            return CacheContents(tuple(_hashes(blob) for blob in event.groups))
         case _AllBlocksCleared():
             return CacheCleared()
 
@@ -155,9 +168,7 @@ def _integers(hashes: tuple[int | bytes, ...]) -> tuple[int, ...]:
     return tuple(int.from_bytes(block_hash[-BLOCK_HASH_BYTES:], "big") for block_hash in whole)
 
 
-def _block_hashes(blob: bytes | None) -> array[int] | None:
-    if blob is None:
-        return None
+def _hashes(blob: bytes) -> array[int]:
     if len(blob) % BLOCK_HASH_BYTES:
         raise msgspec.ValidationError(f"{len(blob)} bytes are no whole number of block hashes")
     hashes = array(BLOCK_HASH_TYPECODE, blob)

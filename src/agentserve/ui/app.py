@@ -236,19 +236,18 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
         """Explain the figures of the view, one after the other; else those of the dashboard."""
         if isinstance(self.screen, FrameScreen) and self.screen.explain():
             return
-        while len(self.screen_stack) > 1:
-            self.pop_screen()
+        self._close_views()
         if isinstance(self.screen, DashboardScreen):
             self.screen.explain()
 
     def action_show_help(self) -> None:
-        """Show the help, or go back from it."""
+        """Show the help, or go back from it to where it was asked for."""
         from agentserve.ui.screens.text import HelpScreen
 
-        self._toggle_screen(HelpScreen, HelpScreen)
+        self._toggle_screen(HelpScreen, HelpScreen, over_others=True)
 
     def action_go_back(self) -> None:
-        """Go back to the dashboard; there, give up what waits: first a switch, then changes."""
+        """Go back; on the dashboard give up what waits: first a switch, then changes."""
         if isinstance(self.screen, FrameScreen) and self.screen.step_back():
             return
         if len(self.screen_stack) > 1:
@@ -293,15 +292,26 @@ class AgentServeApp(SteeringApp, inherit_bindings=False):
             self._log_tail = tuple(self._lines)[-_LOG_LINES_IN_FRAME:]
         return batch.lines
 
-    def _toggle_screen(self, kind: type[Screen[None]], make: Callable[[], Screen[None]]) -> None:
-        was_shown = isinstance(self.screen, kind)
-        if len(self.screen_stack) > 1:
+    def _toggle_screen(
+        self,
+        kind: type[Screen[None]],
+        make: Callable[[], Screen[None]],
+        *,
+        over_others: bool = False,
+    ) -> None:
+        if isinstance(self.screen, kind):
             self.pop_screen()
-        if not was_shown:
-            screen = make()
-            self.push_screen(screen)
-            if isinstance(screen, FrameScreen):
-                screen.show(self._frame)
+            return
+        if not over_others:
+            self._close_views()
+        screen = make()
+        self.push_screen(screen)
+        if isinstance(screen, FrameScreen):
+            screen.show(self._frame)
+
+    def _close_views(self) -> None:
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
 
     def _announce(self, previous: Frame) -> None:
         engine = self._frame.engine

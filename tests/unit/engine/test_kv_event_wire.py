@@ -8,9 +8,10 @@ from agentserve.domain.cache_event import (
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
+    CacheContents,
     PrefixLookup,
 )
-from agentserve.engine.kv_event_wire import AllocationMark, LookupMark, decode_events
+from agentserve.engine.kv_event_wire import AllocationMark, ContentsMark, LookupMark, decode_events
 from tests.unit.engine.kv_publisher import batch, stored
 
 LARGEST = (1 << 64) - 1
@@ -38,6 +39,13 @@ def test_every_kind_of_event_is_decoded_in_order() -> None:
         BlocksStored(group=2, hashes=(7, LARGEST), session_header="s"),
         CacheCleared(),
     ]
+
+
+def test_a_listing_has_the_hashes_of_each_group() -> None:
+    one, two = (7).to_bytes(8, "big"), LARGEST.to_bytes(8, "big")
+    (listing,) = decode_events(batch(ContentsMark([one + two + one, b""])))
+    assert isinstance(listing, CacheContents)
+    assert [list(hashes) for hashes in listing.groups] == [[7, LARGEST, 7], []]
 
 
 def test_a_repeated_lookup_carries_no_hashes() -> None:
@@ -81,6 +89,7 @@ def test_blocks_outside_of_the_pool_are_left_out(medium: str) -> None:
         batch("no event"),
         batch(LookupMark("r-1", 40, 0, b"12345")),
         batch(LookupMark("r-1", 40, 0, bytes(12))),
+        batch(ContentsMark([bytes(8), bytes(9)])),
     ],
     ids=[
         "empty",
@@ -91,6 +100,7 @@ def test_blocks_outside_of_the_pool_are_left_out(medium: str) -> None:
         "no map",
         "hashes cut",
         "hashes of another length",
+        "listing of another length",
     ],
 )
 def test_a_batch_that_looks_different_is_refused(payload: bytes) -> None:

@@ -14,6 +14,7 @@ Owns what is wrapped and in which order marks and events lie; it must not import
 - vLLM can be told by a client to report blocks that it reused as stored
   (`kv_cache_report_mode`). Nothing is stored then, so these events are taken out: nobody but the
   app listens to the engine's publisher.
+- After a loss the app asks for a `ContentsMark`: all that is resident behind the events before it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
-from agentserve.engine.kv_event_wire import BLOCK_HASH_BYTES, AllocationMark, LookupMark
+from agentserve.engine.kv_event_wire import (
+    BLOCK_HASH_BYTES,
+    AllocationMark,
+    ContentsMark,
+    LookupMark,
+)
 
+_GROUP_BYTES = 4
+"""vLLM's cache has blocks by their hash with the number of the group behind it, big endian."""
 _MARKED_ATTRIBUTE = "agentserve_hashes_sent"
 
 
@@ -43,6 +51,27 @@ def install(manager_class: Any) -> None:
     manager_class.get_computed_blocks = _marked_lookup(lookup)
     manager_class.allocate_slots = _marked_events(allocate)
     manager_class.cache_blocks = _marked_events(store)
+
+
+def mark_contents(manager: Any) -> bool:
+    """List what a `KVCacheManager` holds behind the events that wait to be published.
+
+    Returns:
+        False where no events are collected.
+
+    Raises:
+        AttributeError, TypeError, IndexError: The manager looks different.
+    """
+    queue = _event_queue(manager)
+    if queue is None:
+        return False
+    groups = [bytearray() for _ in manager.coordinator.single_type_managers]
+    for key, held in manager.block_pool.cached_block_hash_to_block._cache.items():
+        block_hash = key[-_GROUP_BYTES - BLOCK_HASH_BYTES : -_GROUP_BYTES]
+        copies = len(held) if isinstance(held, dict) else 1
+        groups[int.from_bytes(key[-_GROUP_BYTES:], "big")] += block_hash * copies
+    queue.append(ContentsMark([bytes(group) for group in groups]))
+    return True
 
 
 def _marked_lookup(lookup: Callable[..., Any]) -> Callable[..., Any]:

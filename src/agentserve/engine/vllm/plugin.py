@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from agentserve.engine.vllm import cache_marks
 from agentserve.engine.vllm.block_census import BlockCensus
 
 FACTS_METHOD = "agentserve_scheduler_facts"
 LAYOUT_METHOD = "agentserve_cache_layout"
+CONTENTS_METHOD = "agentserve_list_cache_contents"
 GROUP = "vllm.general_plugins"
 _CENSUS = "agentserve_block_census"
 _MARKER_VARIABLE = "AGENTSERVE_ENGINE"
@@ -29,11 +31,11 @@ def register() -> None:
         from vllm.v1.core.kv_cache_manager import KVCacheManager
         from vllm.v1.engine.core import EngineCore
 
-        from agentserve.engine.vllm import cache_marks
         from agentserve.engine.vllm.cpu_fixes import repair_speculative_sampling
 
         setattr(EngineCore, FACTS_METHOD, _scheduler_facts)
         setattr(EngineCore, LAYOUT_METHOD, _cache_layout)
+        setattr(EngineCore, CONTENTS_METHOD, _list_cache_contents)
         if current_platform.is_cpu():
             repair_speculative_sampling()
         cache_marks.install(KVCacheManager)
@@ -108,3 +110,14 @@ def _cache_layout(engine_core: Any) -> dict[str, Any] | None:
         }
     except (AttributeError, TypeError, ValueError):
         return None
+
+
+def _list_cache_contents(engine_core: Any) -> bool:
+    """Run inside EngineCore: let a `ContentsMark` go out with the events of the next step.
+
+    False on a scheduler that looks different, and where no events are collected.
+    """
+    try:
+        return cache_marks.mark_contents(engine_core.scheduler.kv_cache_manager)
+    except (AttributeError, TypeError, IndexError):
+        return False

@@ -12,6 +12,7 @@ from agentserve.domain.cache_event import (
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
+    CacheContents,
     CacheEvent,
     PrefixLookup,
 )
@@ -77,6 +78,18 @@ class ResidencyMap:
         self.unmatched_removals = 0
         """Removals of what was not resident here: above 0 the replay has missed something."""
         self.version += 1
+
+    def begin_again(self, contents: CacheContents) -> None:
+        """Forget everything, and go on from a listing, whose blocks nobody is known to have stored.
+
+        Raises:
+            ValueError: The listing has another number of groups.
+        """
+        if len(contents.groups) != len(self.layout.groups):
+            raise ValueError(f"{len(contents.groups)} groups instead of {len(self.layout.groups)}")
+        self.reset(self.layout)
+        for group, hashes in enumerate(contents.groups):
+            self._store(group, hashes)
 
     @property
     def tables(self) -> Tables:

@@ -10,7 +10,12 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from agentserve.domain.cache_event import CacheEvents, CacheEventsLost, PrefixLookup
+from agentserve.domain.cache_event import (
+    CacheContents,
+    CacheEvents,
+    CacheEventsLost,
+    PrefixLookup,
+)
 from agentserve.domain.cache_layout import FULL_ATTENTION, CacheLayout
 from agentserve.domain.sample import CacheFacts
 from agentserve.domain.session import EvictionView, PoolShare
@@ -24,7 +29,11 @@ LOOKUPS_KEPT = 256
 """Lookups that are kept until their request ends; those of unknown requests leave by age."""
 NOT_ASKED = "This vLLM's scheduler cannot be asked, so what is resident is unknown."
 NOT_PREDICTABLE = "This model's cache has groups whose lookup is not known here."
-EVENTS_LOST = "Cache events were lost: what is resident is unknown until the next start."
+EVENTS_LOST = (
+    "Cache events were lost: what is resident is unknown until the engine lists it, with the next"
+    " request."
+)
+EVENTS_ENDED = "No cache events come any more: what is resident is unknown until the next start."
 DOUBTFUL = "what is resident may be wrong until the next start."
 
 
@@ -43,6 +52,8 @@ class CacheReplay:
         self.owners = BlockOwners()
         self._layout: CacheLayout | None = None
         self._residency: ResidencyMap | None = None
+        self._lost_residency: ResidencyMap | None = None
+        """Goes on when the engine has listed what is resident."""
         self._lookups: OrderedDict[str, Lookup] = OrderedDict()
 
     @property
@@ -80,7 +91,7 @@ class CacheReplay:
         self._layout = layout = facts.layout
         self._lookups.clear()
         self.owners.clear()
-        self._residency = None
+        self._residency = self._lost_residency = None
         if layout is None:
             self._problem = NOT_ASKED
         elif not layout.predictable:
@@ -90,10 +101,11 @@ class CacheReplay:
             self._residency = ResidencyMap(layout)
 
     def lose(self, lost: CacheEventsLost) -> None:
-        """Give up: a replay with a gap would be wrong."""
+        """Stop: a replay with a gap would be wrong."""
         if lost.generation == self.generation and self._residency is not None:
-            self._residency = None
-            self._problem = EVENTS_LOST
+            self._lost_residency, self._residency = self._residency, None
+        if lost.generation == self.generation and self._lost_residency is not None:
+            self._problem = EVENTS_LOST if lost.batches else EVENTS_ENDED
 
     def apply(self, batch: CacheEvents) -> list[str]:
         """Replay some events.
@@ -112,9 +124,19 @@ class CacheReplay:
                 looked_up.append(event.request_id)
             if replay is not None:
                 replay(event)
+            elif isinstance(event, CacheContents):
+                residency = self._begin_again(event)
+                replay = None if residency is None else residency.apply
         if residency is not None:
             self.owners.evicted(residency.take_evictions(), self._unix_clock())
         return looked_up
+
+    def _begin_again(self, contents: CacheContents) -> ResidencyMap | None:
+        residency = self._lost_residency
+        if residency is not None:
+            residency.begin_again(contents)
+            self._residency, self._lost_residency, self._problem = residency, None, None
+        return residency
 
     def lookup(self, engine_request_id: str) -> Lookup | None:
         """The newest lookup of a request before any preemption."""

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentserve.domain.cache_event import (
+    BLOCK_HASH_TYPECODE,
     BlocksAllocated,
     BlocksRemoved,
     BlocksStored,
     CacheCleared,
+    CacheContents,
     CacheEvent,
     PrefixLookup,
 )
@@ -122,6 +126,35 @@ def test_without_copies_the_replay_knows_who_stored_and_who_took_each_block(
     assert left == pool.removals
     evictions = residency.take_evictions()
     assert {(each.loser, each.winner): each.blocks for each in evictions} == dict(pool.losses)
+
+
+@given(pools(copies=True), st.data())
+def test_a_replay_that_goes_on_from_a_listing_knows_what_is_in_the_pool(
+    pool: BlockPoolModel, data: st.DataObject
+) -> None:
+    place = data.draw(st.integers(0, len(pool.events)))
+    shape = layout(pool.groups, pool.tail_groups)
+    before = replayed(*pool.events[:place], of=shape)
+    groups = [array(BLOCK_HASH_TYPECODE) for _ in range(pool.groups)]
+    for group, hashes in enumerate(groups):
+        for block_hash in range(150):
+            hashes.extend([block_hash] * before.copies(group, block_hash))
+    residency = replayed(BlocksStored(group=0, hashes=(999,)), of=shape)
+    version = residency.version
+    residency.begin_again(CacheContents(tuple(groups)))
+    assert residency.version > version
+    for event in pool.events[place:]:
+        residency.apply(event)
+    every_key = [(group, block_hash) for group in range(pool.groups) for block_hash in range(150)]
+    assert copies_in(residency, every_key) == dict(pool.resident())
+    assert residency.cached_blocks == pool.resident().total()
+    assert residency.unmatched_removals == 0
+
+
+def test_a_listing_of_other_groups_is_refused() -> None:
+    residency = replayed(of=layout(1, set()))
+    with pytest.raises(ValueError, match="2 groups instead of 1"):
+        residency.begin_again(CacheContents((array(BLOCK_HASH_TYPECODE),) * 2))
 
 
 @given(pools(copies=True))

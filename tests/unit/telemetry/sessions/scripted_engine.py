@@ -13,9 +13,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
 from agentserve.domain.cache_event import (
+    BLOCK_HASH_TYPECODE,
     BlocksAllocated,
     BlocksRemoved,
     BlocksStored,
+    CacheContents,
     CacheEvent,
     CacheEvents,
     PrefixLookup,
@@ -222,6 +224,10 @@ class ScriptedEngine:
                 self.kept.append,
             )
         )
+
+    def listing(self) -> CacheContents:
+        """All that is in the pool."""
+        return CacheContents((array(BLOCK_HASH_TYPECODE, self._pool),))
 
     def _hashes(self, tokens: list[int], salt: str | None) -> list[int]:
         ends = range(BLOCK, len(tokens) + 1, BLOCK)

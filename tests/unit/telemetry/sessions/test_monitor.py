@@ -206,6 +206,28 @@ def test_lost_events_make_residency_unknown_until_the_next_engine(world: World) 
     assert world.monitor.view().monitor.residency_problem is None
 
 
+def test_a_listing_after_lost_events_makes_residency_known_again(world: World) -> None:
+    world.engine.chat(SYSTEM, TOOLS, messages(1))
+    known = world.newest
+    generation = world.engine.generation
+    world.monitor.handle(CacheEventsLost(generation=generation, batches=3))
+    world.monitor.handle(CacheEvents(generation=generation, events=(world.engine.listing(),)))
+    assert world.monitor.view().monitor.residency_problem is None
+    assert world.newest.resident_tokens == known.resident_tokens
+    world.engine.chat(SYSTEM, TOOLS, messages(2))
+    turn = world.newest
+    assert turn.expected_cached_tokens == turn.cached_tokens
+    assert turn.cached_tokens
+
+
+def test_when_no_more_events_come_nothing_is_promised(world: World) -> None:
+    world.monitor.handle(CacheEventsLost(generation=world.engine.generation, batches=3))
+    world.monitor.handle(CacheEventsLost(generation=world.engine.generation, batches=0))
+    problem = world.monitor.view().monitor.residency_problem
+    assert problem is not None
+    assert "until the next start" in problem
+
+
 def test_a_block_that_leaves_without_having_come_makes_residency_doubtful(world: World) -> None:
     world.monitor.handle(CacheEvents(generation=1, events=(BlocksRemoved(group=0, hashes=(77,)),)))
     problem = world.monitor.view().monitor.residency_problem
