@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from textual.command import DiscoveryHit, Hit
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import Input
 
@@ -14,7 +15,7 @@ from agentserve.ui.app import AgentServeApp
 from agentserve.ui.lines import Role, plain
 from agentserve.ui.palette import ActionProvider, PresetProvider
 from agentserve.ui.screens.dashboard import DashboardScreen
-from agentserve.ui.screens.dialogs import ChoiceDialog
+from agentserve.ui.screens.dialogs import ChoiceDialog, TextDialog
 from agentserve.ui.widgets.panel import Panel
 
 from . import scripted
@@ -480,3 +481,49 @@ async def test_the_same_message_is_not_shown_twice_at_once() -> None:
             app.notify(text)
             await pilot.pause()
         assert [one.message for one in app._notifications] == ["Same.", "Other."]
+
+
+def press_at_once(app: AgentServeApp, *keys: str) -> None:
+    """Post keys that have come in one packet: none waits until the one before is handled."""
+    for key in keys:
+        app.screen.post_message(Key(key, key if len(key) == 1 else None))
+
+
+@pytest.mark.parametrize(
+    ("keys", "stays"),
+    [(["escape", "escape"], True), (["enter", "enter"], False), (["q"] * 3, False)],
+)
+async def test_keys_that_come_at_once_answer_a_question_once(keys: list[str], stays: bool) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("c", "q")
+        below = app.screen_stack[-2]
+        assert isinstance(app.screen, ChoiceDialog)
+        press_at_once(app, *keys)
+        if stays:
+            await until(pilot, lambda: app.screen is below)
+            await pilot.pause()
+            assert app.screen is below
+        else:
+            await until(pilot, lambda: left(app))
+    assert app.return_code in (0, None)
+
+
+@pytest.mark.parametrize("text", [None, "", "a name"])
+async def test_a_text_dialog_that_is_answered_twice_closes_once(text: str | None) -> None:
+    app = make_app(scripted.ScriptedControl(scripted.serving()))
+    accepted: list[str] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("c")
+        below = app.screen
+        dialog = TextDialog("Name?", (), accepted.append)
+        await app.push_screen(dialog)
+        field = dialog.query_one(Input)
+        for _ in range(2):
+            if text is None:
+                dialog.action_close()
+            else:
+                dialog.on_input_submitted(Input.Submitted(field, text))
+        await pilot.pause()
+        assert app.screen is below
+    assert accepted == ([text] if text else [])

@@ -35,7 +35,7 @@ _POLL_INTERVAL_S = 0.05
 _KILL_S = 3.0
 _SHARED_MEMORY_DIR = Path("/dev/shm")
 # proc_pid_maps(5): address, permissions, offset, device, inode, path.
-_SHARED_MEMORY = re.compile(r"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
+_SHARED_MEMORY = re.compile(rb"^\S+ \S+ \S+ \S+ (\d+) +/dev/shm/", re.MULTILINE)
 _GROUP_FIELD = 2
 _START_FIELD = 19
 
@@ -126,12 +126,16 @@ def shared_memory_of(pids: Sequence[int]) -> set[Path]:
     inodes: set[int] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{pid}/maps").read_text()
+            maps = Path(f"/proc/{pid}/maps").read_bytes()
             inodes.update(int(match) for match in _SHARED_MEMORY.findall(maps))
     if not inodes:
         return set()
-    with os.scandir(_SHARED_MEMORY_DIR) as entries:
-        return {Path(entry.path) for entry in entries if entry.inode() in inodes}
+    try:
+        with os.scandir(_SHARED_MEMORY_DIR) as entries:
+            return {Path(entry.path) for entry in entries if entry.inode() in inodes}
+    except OSError:
+        # What comes next ends the engine: that must not depend on tidiness.
+        return set()
 
 
 def unlink_shared_memory(segments: Iterable[Path]) -> None:

@@ -82,8 +82,11 @@ def _shared_memory(pids: list[int]) -> set[str]:
     }
     if not inodes:
         return set()
-    with os.scandir("/dev/shm") as entries:
-        return {entry.path for entry in entries if entry.inode() in inodes}
+    try:
+        with os.scandir("/dev/shm") as entries:
+            return {entry.path for entry in entries if entry.inode() in inodes}
+    except OSError:
+        return set()
 
 
 def main(prefix: bytes, runtime_dir: str) -> None:

@@ -133,9 +133,10 @@ class CacheReplay:
 
     def _begin_again(self, contents: CacheContents) -> ResidencyMap | None:
         residency = self._lost_residency
-        if residency is not None:
-            residency.begin_again(contents)
-            self._residency, self._lost_residency, self._problem = residency, None, None
+        if residency is None or len(contents.groups) != len(residency.layout.groups):
+            return None
+        residency.begin_again(contents)
+        self._residency, self._lost_residency, self._problem = residency, None, None
         return residency
 
     def lookup(self, engine_request_id: str) -> Lookup | None:

@@ -105,6 +105,9 @@ class ChoiceDialog(FrameScreen, ModalScreen[None]):
             self._answer(self._choices[offset.y - first].result)
 
     def _answer(self, result: str | None) -> None:
+        if self.app.screen is not self:
+            # Keys of one burst wait in the dialog's queue: the first has answered.
+            return
         self.app.pop_screen()
         if result is not None:
             self._decide(result)
@@ -124,7 +127,7 @@ class TextDialog(FrameScreen, ModalScreen[None]):
     CSS_PATH = "dialogs.tcss"
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "app.pop_screen", show=False),
+        Binding("escape", "close", show=False),
         # Else the field copies with it.
         Binding("ctrl+c", "app.quit", show=False, priority=True),
     ]
@@ -162,9 +165,16 @@ class TextDialog(FrameScreen, ModalScreen[None]):
         """Show the text at once."""
         self._panel.show(EMPTY_FRAME)
 
+    def action_close(self) -> None:
+        """Close the dialog without an answer."""
+        if self.app.screen is self:
+            self.app.pop_screen()
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Close the dialog when the line was accepted."""
         event.stop()
+        if self.app.screen is not self:
+            return
         text = event.value.strip()
         if not text:
             self.app.pop_screen()
