@@ -80,16 +80,23 @@ class ResidencyMap:
         self.version += 1
 
     def begin_again(self, contents: CacheContents) -> None:
-        """Forget everything, and go on from a listing, whose blocks nobody is known to have stored.
+        """Go on from a listing, whose blocks nobody is known to have stored.
+
+        What was resident and is not listed was removed by nobody knows whom.
 
         Raises:
             ValueError: The listing has another number of groups.
         """
         if len(contents.groups) != len(self.layout.groups):
             raise ValueError(f"{len(contents.groups)} groups instead of {len(self.layout.groups)}")
+        before, removals = self._tables, self._removals
         self.reset(self.layout)
+        self._removals = removals
         for group, hashes in enumerate(contents.groups):
             self._store(group, hashes)
+            for block_hash in before[group].keys() - self._tables[group].keys():
+                removal = Removal(None, before[group][block_hash].request_id)
+                removals.add(self._key(group, block_hash), removal)
 
     @property
     def tables(self) -> Tables:

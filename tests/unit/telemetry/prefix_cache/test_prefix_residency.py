@@ -151,6 +151,21 @@ def test_a_replay_that_goes_on_from_a_listing_knows_what_is_in_the_pool(
     assert residency.unmatched_removals == 0
 
 
+def test_after_a_listing_it_is_known_what_left_before_and_in_the_gap() -> None:
+    residency = replayed(
+        BlocksAllocated("a"),
+        BlocksStored(group=0, hashes=(1, 2, 3)),
+        BlocksAllocated("b"),
+        BlocksRemoved(group=0, hashes=(1,)),
+        of=layout(1, set()),
+    )
+    residency.begin_again(CacheContents((array(BLOCK_HASH_TYPECODE, [3, 4]),)))
+    assert residency.removal_of(0, 1) == Removal("b", "a")
+    assert residency.removal_of(0, 2) == Removal(None, "a")
+    assert residency.removal_of(0, 3) is None
+    assert residency.removal_of(0, 4) is None
+
+
 def test_a_listing_of_other_groups_is_refused() -> None:
     residency = replayed(of=layout(1, set()))
     with pytest.raises(ValueError, match="2 groups instead of 1"):
