@@ -107,14 +107,14 @@ class RecordedEngine:
 
     def lose_events(self) -> None:
         """Let the engine's side believe that a batch of cache events was lost."""
-        assert self._child.stdin is not None
-        self._child.stdin.write(LOSE_EVENTS)
-        self._child.stdin.flush()
-        pickle.load(self._answers)
+        self._ask(LOSE_EVENTS)
 
     def observed(self) -> Observed:
+        return self._ask(b"\n")
+
+    def _ask(self, line: bytes) -> Observed:
         assert self._child.stdin is not None
-        self._child.stdin.write(b"\n")
+        self._child.stdin.write(line)
         self._child.stdin.flush()
         observed: Observed = pickle.load(self._answers)
         return observed

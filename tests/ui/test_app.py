@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.notifications import Notify
 from textual.pilot import Pilot
 
+from agentserve.domain.failure import Failure
 from agentserve.domain.lifecycle import EngineState, EngineStatus, PhaseTime, StartPhase
 from agentserve.domain.snapshot import Snapshot
 from agentserve.domain.theme import ThemeSpec
@@ -356,6 +357,18 @@ async def test_a_state_change_posted_from_a_thread_is_shown_at_once() -> None:
         assert toasts(messages) == ["qwen-27b-nvfp4 is ready after 34 s."]
 
 
+async def fail(
+    pilot: Pilot[None], app: AgentServeApp, control: scripted.ScriptedControl, failure: Failure
+) -> None:
+    """Let the engine fail, and show that."""
+    await pilot.pause()
+    failed = scripted.failed()
+    engine = msgspec.structs.replace(failed.engine, failure=failure)
+    control.current = msgspec.structs.replace(failed, engine=engine)
+    app.tick()
+    await pilot.pause()
+
+
 async def test_a_failure_rings_with_title_and_cause_as_data() -> None:
     hostile = msgspec.structs.replace(scripted.FAILURE, title="[bold]x[/", cause="\x1b[2Jwhy [/")
     control = scripted.ScriptedControl(scripted.starting())
@@ -364,12 +377,7 @@ async def test_a_failure_rings_with_title_and_cause_as_data() -> None:
     async with app.run_test(
         size=(80, 24), notifications=True, message_hook=messages.append
     ) as pilot:
-        await pilot.pause()
-        failed = scripted.failed()
-        engine = msgspec.structs.replace(failed.engine, failure=hostile)
-        control.current = msgspec.structs.replace(failed, engine=engine)
-        app.tick()
-        await pilot.pause()
+        await fail(pilot, app, control, hostile)
         assert toasts(messages) == ["[bold]x[/ why [/"]
         assert "✗ [bold]x[/" in text_of(app, "stage")
 
@@ -550,12 +558,7 @@ async def test_a_failure_without_a_cause_names_the_users_own_key_of_the_log() ->
     messages: list[Message] = []
     app = make_app(control, keys={"view.log": "f6"})
     async with app.run_test(size=(80, 24), message_hook=messages.append) as pilot:
-        await pilot.pause()
-        failed = scripted.failed()
-        engine = msgspec.structs.replace(failed.engine, failure=failure)
-        control.current = msgspec.structs.replace(failed, engine=engine)
-        app.tick()
-        await pilot.pause()
+        await fail(pilot, app, control, failure)
         assert toasts(messages) == ["Engine failed Press f6 to read the log."]
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple
 
 from agentserve.domain.request import InFlightRequest, RequestRecord
+from agentserve.ui.session_list import Labels
 
 Request = InFlightRequest | RequestRecord
-Labels = Mapping[str, str]
-"""Labels of sessions by their ids; a session that is forgotten has none."""
 
 
 class SortKey(StrEnum):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from agentserve.domain.session import SessionView, TurnView
 
 Sessions = tuple[SessionView, ...]
+Labels = Mapping[str, str]
+"""Labels of sessions by their ids; a session that is forgotten has none."""
 
 
 class SessionListView(NamedTuple):
@@ -83,8 +86,10 @@ def top_row(top: int, index: int, rows: int, height: int) -> int:
     return max(min(top, index, max(0, rows - height)), index - height + 1, 0)
 
 
-def label_of(sessions: Sessions, session_id: str | None) -> str | None:
-    """Return the label of a session; None when it is not in the list."""
-    if session_id is None:
-        return None
-    return next((each.label for each in sessions if each.id == session_id), None)
+def labels_of(sessions: Sessions, wanted: Collection[str | None]) -> Labels:
+    """Return the labels of the sessions whose ids are wanted, as far as they are in the list.
+
+    In one pass: there can be a thousand sessions, and a tick has no time to look each of them up.
+    """
+    wanted = set(wanted) - {None}
+    return {each.id: each.label for each in sessions if each.id in wanted} if wanted else {}

@@ -102,9 +102,11 @@ class CacheReplay:
 
     def lose(self, lost: CacheEventsLost) -> None:
         """Stop: a replay with a gap would be wrong."""
-        if lost.generation == self.generation and self._residency is not None:
+        if lost.generation != self.generation:
+            return
+        if self._residency is not None:
             self._lost_residency, self._residency = self._residency, None
-        if lost.generation == self.generation and self._lost_residency is not None:
+        if self._lost_residency is not None:
             self._problem = EVENTS_LOST if lost.batches else EVENTS_ENDED
 
     def apply(self, batch: CacheEvents) -> list[str]:
@@ -133,9 +135,12 @@ class CacheReplay:
 
     def _begin_again(self, contents: CacheContents) -> ResidencyMap | None:
         residency = self._lost_residency
-        if residency is None or len(contents.groups) != len(residency.layout.groups):
+        if residency is None:
             return None
-        residency.begin_again(contents)
+        try:
+            residency.begin_again(contents)
+        except ValueError:
+            return None
         self._residency, self._lost_residency, self._problem = residency, None, None
         return residency
 

@@ -59,14 +59,13 @@ class RememberedPrompt:
             self.tokens = token_array(token_ids)
             return
         known = hashed[0]
-        self.tokens = before.tokens[:known]
-        self.tokens.extend(token_array(token_ids[known:]))
+        # Not `extend`, here and for the answer: it takes room for a sixteenth more.
+        self.tokens = before.tokens[:known] + token_array(token_ids[known:])
 
     def add_answer(self, token_ids: Sequence[int]) -> None:
         """Append the answer: the next turn usually repeats it."""
         self.sequence_tokens += len(token_ids)
         if self.tokens is not None:
-            # Not `extend`: it takes room for a sixteenth more.
             self.tokens = self.tokens + token_array(token_ids)
 
     def common_tokens(self, other: RememberedPrompt) -> tuple[int | None, int]:

@@ -23,6 +23,8 @@ LETTERS = ascii_uppercase[:12]
 """Sessions that are drawn on their own: the largest ones."""
 COLOURS = (Role.KV, Role.LATENCY, Role.DECODE, Role.COMPUTED, Role.CACHED)
 """Colours of the letters, in turn; each is another one in every theme."""
+FORMER_SESSION = "a former session"
+"""Name of one that is not in the list any more."""
 _OTHERS = "*"
 _LEAST_CUT_NAME = 8
 """Cells from which on a name is cut in its middle rather than at its end."""
@@ -186,7 +188,7 @@ def _cached(
         if owner is None or not blocks_of.get(owner):
             continue
         letter = letters.span(owner)
-        name = labels.get(owner, "a former session")
+        name = labels.get(owner, FORMER_SESSION)
         parts.append(Segment(letter.text, name, blocks_of.pop(owner), letter.role))
     nobody = blocks_of.pop(None, 0)
     rest = sum(blocks_of.values())

@@ -9,7 +9,6 @@ from agentserve.ui.formatting import DASH, integer
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, cells, clip, fit
 from agentserve.ui.panels.requests import ended_row, headings, name_width, running_row
 from agentserve.ui.request_list import (
-    Labels,
     ListView,
     Request,
     SortKey,
@@ -17,6 +16,7 @@ from agentserve.ui.request_list import (
     rows_of,
     session_label,
 )
+from agentserve.ui.session_list import Labels
 
 _MARK = 2
 _LEAST_WIDTH_FOR_OUTPUT = 96

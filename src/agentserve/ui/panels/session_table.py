@@ -23,7 +23,7 @@ from agentserve.ui.formatting import (
 )
 from agentserve.ui.glyphs import SIDE
 from agentserve.ui.lines import BLANK, Line, Lines, Role, Span, cells, clip, fit, joined, wrap
-from agentserve.ui.panels.pool_bar import Letters, fit_name
+from agentserve.ui.panels.pool_bar import FORMER_SESSION, Letters, fit_name
 from agentserve.ui.verdict_words import VERDICT_WIDTH, is_loss, phrase, verdict_span
 
 HEADING_ROWS = 1
@@ -36,7 +36,6 @@ _RUNNING = "running"
 _EVICTION = "last eviction"
 _WHEN_WIDTH = 12
 _LEAST_NAME = 10
-_LEFT = "a former session"
 _NO_LETTERS = Letters()
 
 
@@ -239,8 +238,8 @@ def eviction(one: EvictionView, labels: Mapping[str, str], now_unix_s: float, wi
     amount = one.blocks if one.tokens is None else one.tokens
     lost = f" lost {amount:,} {unit}{'' if amount == 1 else 's'} to "
     when = f"{age(max(0.0, now_unix_s - one.at_unix_s)).strip()} ago".ljust(_WHEN_WIDTH)
-    loser = labels.get(one.loser, _LEFT) if one.loser else "no known session"
-    winner = labels.get(one.winner, _LEFT) if one.winner else "an unknown request"
+    loser = labels.get(one.loser, FORMER_SESSION) if one.loser else "no known session"
+    winner = labels.get(one.winner, FORMER_SESSION) if one.winner else "an unknown request"
     room = max(2 * _LEAST_NAME, width - len(lost) - _WHEN_WIDTH)
     first = fit_name(loser, max(room // 2, room - cell_len(winner))).rstrip()
     second = fit_name(winner, room - cell_len(first)).rstrip()

@@ -14,15 +14,9 @@ from agentserve.ui.action import key_for
 from agentserve.ui.actions import bindings
 from agentserve.ui.frame import EMPTY_FRAME, Frame
 from agentserve.ui.panels import request_detail, request_table
-from agentserve.ui.request_list import (
-    Labels,
-    ListView,
-    Request,
-    chosen,
-    rows_of,
-    session_label,
-)
+from agentserve.ui.request_list import ListView, Request, chosen, rows_of, session_label
 from agentserve.ui.screens.base import FrameScreen
+from agentserve.ui.session_list import Labels, labels_of
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.panel import Panel
 from agentserve.ui.widgets.search_box import SearchBox
@@ -148,6 +142,6 @@ def _requests(
 
 
 def _labels(frame: Frame) -> Labels:
-    """Return the labels that the requests need, once a frame: there can be a thousand sessions."""
+    """Return the labels that the requests need."""
     wanted = {request.session for requests in _requests(frame) for request in requests}
-    return {each.id: each.label for each in frame.snapshot.sessions if each.id in wanted}
+    return labels_of(frame.snapshot.sessions, wanted)

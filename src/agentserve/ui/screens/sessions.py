@@ -16,7 +16,7 @@ from agentserve.ui.frame import EMPTY_FRAME, Frame
 from agentserve.ui.panels import pool_bar, session_detail, session_table, session_timeline
 from agentserve.ui.screens.base import FrameScreen
 from agentserve.ui.session_actions import SCOPE
-from agentserve.ui.session_list import SessionListView, TurnListView, chosen
+from agentserve.ui.session_list import SessionListView, TurnListView, chosen, labels_of
 from agentserve.ui.widgets.action_bar import ActionBar
 from agentserve.ui.widgets.explaining import Explaining
 from agentserve.ui.widgets.panel import Panel
@@ -174,9 +174,7 @@ class SessionsScreen(FrameScreen):
         return next((each for each in frame.snapshot.sessions if each.id == self.opened), None)
 
     def _pool_parts(self, frame: Frame) -> tuple[object, ...]:
-        lettered = frozenset(filter(None, self._letters.session_ids))
-        sessions = frame.snapshot.sessions
-        labels = {each.id: each.label for each in sessions if each.id in lettered}
+        labels = labels_of(frame.snapshot.sessions, self._letters.session_ids)
         return frame.snapshot.kv, frame.snapshot.cache_monitor, labels, self._letters
 
     def _table_parts(self, frame: Frame) -> tuple[object, ...]:
@@ -196,8 +194,7 @@ class SessionsScreen(FrameScreen):
 def _footer_parts(frame: Frame) -> tuple[object, ...]:
     monitor, sessions = frame.snapshot.cache_monitor, frame.snapshot.sessions
     named = {owner for each in monitor.evictions for owner in (each.loser, each.winner)}
-    # In one pass: with a thousand sessions, looking each of them up would cost a tick's time.
-    labels = {each.id: each.label for each in sessions if each.id in named} if named else {}
+    labels = labels_of(sessions, named)
     return monitor, labels, int(frame.snapshot.time) if monitor.evictions else 0
 
 
