@@ -146,6 +146,25 @@ async def test_the_users_keys_work_and_the_built_in_ones_do_not() -> None:
         assert app.screen.view.following
 
 
+KEYLESS = [action.id for action in ACTIONS if not action.keys and not action.scope]
+
+
+@pytest.mark.parametrize("action_id", KEYLESS)
+async def test_a_users_key_works_for_an_action_without_a_built_in_one(
+    action_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    method = f"action_{BY_ID[action_id].call.partition('(')[0]}"
+    monkeypatch.setattr(AgentServeApp, method, lambda *_: called.append(action_id))
+    # Some are possible only while something is pending or drains.
+    monkeypatch.setattr(AgentServeApp, "check_action", lambda *_: True)
+    app = AgentServeApp(scripted.ScriptedControl(scripted.serving()), keys={action_id: "f12"})
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("f12")
+        await pilot.pause()
+    assert called == [action_id]
+
+
 async def test_bar_palette_and_help_show_the_users_keys() -> None:
     app = AgentServeApp(
         scripted.ScriptedControl(scripted.serving()),

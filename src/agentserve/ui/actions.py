@@ -301,11 +301,16 @@ def call_text(name: str, parameters: tuple[object, ...]) -> str:
     return f"{name}({', '.join(map(repr, parameters))})" if parameters else name
 
 
+_NO_KEY = "no-key"
+"""Stands for the keys of an action that has none built in: Textual gives the user's own keys to
+existing bindings only."""
+
+
 def bindings(scope: str = "") -> list[Binding]:
     """Make the key bindings of the app, or of the view named `scope`."""
     return [
         Binding(
-            ",".join(action.keys),
+            ",".join(action.keys) or _NO_KEY,
             action.call,
             action.title if isinstance(action.title, str) else action.help,
             show=bool(action.in_bar),
@@ -314,7 +319,7 @@ def bindings(scope: str = "") -> list[Binding]:
             id=action.id,
         )
         for action in ACTIONS
-        if action.keys and action.scope == scope
+        if action.scope == scope
     ]
 
 
